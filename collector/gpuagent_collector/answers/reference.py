@@ -99,10 +99,14 @@ def _say_absent(run: Run) -> str:
 
 
 def _say_absent_of(runs: Sequence[Run]) -> str:
-    """Return in words that runs have no reference, and on which devices their workloads have one."""
-    workloads = {run.workload for run in runs}
+    """Return in words that runs have no reference, and what the reference has of their workloads."""
+    workloads = {run.workload for run in runs if not run.command}
     devices = sorted({row["device"] for row in load_reference() if row["workload"] in workloads})
-    known = f"only runs on {' and '.join(devices)}" if devices else "no run of these workloads"
+    known = "no run of these workloads"
+    if devices and {run.device for run in runs} <= {*devices}:
+        known = "other parameters of them, or none of these workloads"
+    elif devices:
+        known = f"only runs on {' and '.join(devices)}"
     return f"No published run is like {first_few([run.run_id for run in runs])}: the reference has {known}."
 
 

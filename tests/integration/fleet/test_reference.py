@@ -72,6 +72,8 @@ def test_without_a_name_the_newest_run_of_each_setting_is_shown(store: Synthetic
     answer = beside(store)
     assert [row["run_id"] for row in answer.csv[0].records()] == ["slow"]
     assert answer.facts["without_reference"] == ["longer", "own"]
+    # They ran on a GPU of the reference.
+    assert GPU not in answer.text.partition("No published run is like")[2]
 
 
 def test_a_published_run_is_not_its_own_reference(store: SyntheticStore) -> None:
