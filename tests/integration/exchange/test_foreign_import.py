@@ -289,7 +289,7 @@ def test_misuse_is_reported_with_the_remedy(run: Run, name_store: NameStore, sit
 
 @pytest.mark.parametrize(
     ("total", "times", "more", "words"),
-    [("total_input_tokens", 32, 0, "input ≈256 | ≈8192"), ("total_output_tokens", 1, 700, "")],
+    [("total_input_tokens", 32, 0, "input ≈256 against ≈8192"), ("total_output_tokens", 1, 700, "")],
 )
 def test_only_other_lengths_are_another_setting(
     put: Put, run: Run, name_store: NameStore, tmp_path: Path, total: str, times: int, more: int, words: str
