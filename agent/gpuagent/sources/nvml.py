@@ -187,6 +187,7 @@ class NvmlGpu(GpuSource):
         readings = self._questions[is_look].read(nvml, uuid, chains)
         if readings:
             self._answered.add(uuid)
+            self._activity.note_busy(uuid, readings[0].values.get("utilization_percent"), now)
             if is_look:
                 self._activity.look(uuid, readings[0].values, now)
         elif uuid in self._answered:

@@ -324,6 +324,10 @@ class Owners:
             if is_alone and (is_end or part.is_new):
                 self._holders.renew_energy(uuid)
             busy_seconds = self._activity.busy_seconds(uuid)
+            # One that has ended since the last time had a part of what was counted.
+            for ended in self._paused.values():
+                if uuid in ended.parts and ended.parts[uuid].seen_seconds >= part.counted_seconds:
+                    busy_seconds = None
             part.count(self._holders.energy_joules.get(uuid), busy_seconds, seconds, is_alone=is_alone)
 
     def _exceeds_floor(self, owner: Owner, seconds: float) -> bool:

@@ -14,7 +14,7 @@ from tests.support.nvml_replay import FIRST, NvmlRecording
 from tests.support.pid_namespaces import plant_process
 from tests.support.sources import OpenSource
 from tests.support.trees import instant, plant
-from tests.unit.sources.test_owners import open_job, read
+from tests.unit.sources.test_owners import open_job, plant_docker, read
 
 
 class Driver(NvmlRecording):
@@ -79,14 +79,34 @@ def test_alone_on_a_gpu_its_own_time_with_kernels_counts(tmp_path: Path, open_so
     source, holders = open_job(tmp_path, open_source, activity=activity)
     holders.note_processes(FIRST, {47: 1000}, {47: 40.0})
     use = Use(sm_percent=40.0, memory_percent=0.0, busy_seconds=4.0, covered_seconds=10.0)
-    activity.look(FIRST, {"utilization_percent": 50}, instant(0))
+    activity.note_busy(FIRST, 50, instant(0))
     assert read(source, 0, "owner_samples")[key(FIRST)]["gpu_seconds"] == 0.0
-    activity.look(FIRST, {"utilization_percent": 50}, instant(10))
+    for second in range(1, 11):
+        activity.note_busy(FIRST, 50, instant(second))
     holders.add_use(FIRST, {47: use}, instant(10))
     assert read(source, 10, "owner_samples")[key(FIRST)]["gpu_seconds"] == 5.0
     # Of a GPU with a stranger only what the driver says of the job's own processes is known.
     plant_process(tmp_path / "proc", 48)
     holders.note_processes(FIRST, {47: 1000, 48: 1000}, {47: 40.0, 48: 20.0})
-    activity.look(FIRST, {"utilization_percent": 60}, instant(20))
+    activity.note_busy(FIRST, 60, instant(20))
     holders.add_use(FIRST, {47: use}, instant(20))
     assert read(source, 20, "owner_samples")[key(FIRST)]["gpu_seconds"] == 9.0
+
+
+def test_kernels_of_a_job_that_has_ended_are_not_those_of_its_neighbour(
+    tmp_path: Path, open_source: OpenSource
+) -> None:
+    activity = Activity()
+    source, holders = open_job(tmp_path, open_source, activity=activity)
+    plant_docker(tmp_path, 50)
+    for second in range(11):
+        activity.note_busy(FIRST, 100, instant(second))
+    holders.note_processes(FIRST, {47: 1000, 50: 1000}, {47: 0.0, 50: 100.0})
+    for seconds in (10, 15):
+        read(source, seconds, "owners")
+    (tmp_path / "proc/50").rename(tmp_path / "gone")
+    holders.note_processes(FIRST, {47: 1000}, {47: 0.0})
+    for second in range(16, 21):
+        activity.note_busy(FIRST, 100, instant(second))
+    rows = [reading.values for reading in source.read(instant(20)) if reading.table == "owner_samples"]
+    assert [row["gpu_seconds"] for row in rows if row.get("device_id") == key(FIRST)] == [0.0]

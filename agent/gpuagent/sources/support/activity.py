@@ -31,8 +31,9 @@ class _Gpu:
     looked_nano: int | None = None
     memory_bytes: _Value = None
     watts: float = 0.0
-    # The time in which kernels ran, of all looks; None: the driver does not say it.
+    # The time in which kernels ran, up to the last reading; None: the driver does not say it.
     busy_seconds: float | None = None
+    busy_nano: int | None = None
     # Number of listed processes; 0 where they are not visible.
     processes: int = 0
     # The time of the first look without a sign of work after the last one with; None: the last look found one.
@@ -60,9 +61,18 @@ class Activity:
         return looked_nano is None or now.monotonic_nano - looked_nano >= LOOK_NANO - _SLACK_NANO
 
     def busy_seconds(self, uuid: str) -> float | None:
-        """Return the time in which kernels ran since the first look; None: the driver does not say it."""
+        """Return the time in which kernels ran since the first reading; None: the driver does not say it."""
         gpu = self._gpus.get(uuid)
         return gpu.busy_seconds if gpu else None
+
+    def note_busy(self, uuid: str, utilization_percent: _Value, now: Instant) -> None:
+        """Add what a reading says of the time since the one before; time without readings, as of a lost GPU, is not."""
+        gpu = self._gpus.setdefault(uuid, _Gpu())
+        if isinstance(utilization_percent, (int, float)):
+            passed_nano = 0 if gpu.busy_nano is None else now.monotonic_nano - gpu.busy_nano
+            counted_seconds = min(passed_nano, 2 * LOOK_NANO) / 1e9
+            gpu.busy_seconds = (gpu.busy_seconds or 0.0) + utilization_percent / 100 * counted_seconds
+            gpu.busy_nano = now.monotonic_nano
 
     def rests_until_nano(self) -> int:
         """Return the monotonic time of the next look if all GPUs are idle; 0: one is at work."""
@@ -77,9 +87,6 @@ class Activity:
         utilization, memory_bytes = values.get("utilization_percent"), values.get("memory_used_bytes")
         found = values.get("power_watts")
         watts = found if isinstance(found, float) else 0.0
-        if isinstance(utilization, (int, float)):
-            passed_nano = 0 if gpu.looked_nano is None else now.monotonic_nano - gpu.looked_nano
-            gpu.busy_seconds = (gpu.busy_seconds or 0.0) + utilization / 100 * passed_nano / 1e9
         works = utilization != 0 or memory_bytes != gpu.memory_bytes or watts > gpu.watts + _RISE_WATTS
         gpu.looked_nano, gpu.memory_bytes, gpu.watts = now.monotonic_nano, memory_bytes, watts
         if works or gpu.processes:

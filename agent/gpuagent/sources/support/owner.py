@@ -152,7 +152,7 @@ class Part:
     ) -> None:
         """Add the energy, and the time with kernels, since this was done last.
 
-        Of an owner that is alone on the GPU both are the GPU's; the driver's words of single processes cover less.
+        Of an owner that was alone on the GPU both are the GPU's; the driver's words of single processes cover less.
 
         Args:
             counter_joules: the GPU's energy counter.
@@ -160,11 +160,13 @@ class Part:
             seconds: the time now.
             is_alone: no other owner had the GPU since the last time.
         """
-        self.counted_seconds = seconds
+        counted_seconds, self.counted_seconds = self.counted_seconds, seconds
         busy_before, self.counter_busy_seconds = self.counter_busy_seconds, busy_seconds
         added, self.uncounted_seconds = self.uncounted_seconds, None
-        if is_alone and busy_seconds is not None and busy_before is not None:
-            added = busy_seconds - busy_before
+        # Without the driver's words the processes on the GPU are not all known.
+        was_alone = is_alone and self.gpu_seconds is not None and self.seen_seconds >= counted_seconds
+        if was_alone and busy_seconds is not None and busy_before is not None:
+            added = min(busy_seconds - busy_before, seconds - counted_seconds)
         if added is not None:
             self.gpu_seconds = (self.gpu_seconds or 0.0) + added
         if not is_alone or self.energy_joules is None or counter_joules is None:
@@ -278,7 +280,7 @@ class Owner:
         self.next_state_seconds = 0.0
         self.rising = RisingSum(lost=self.rising.lost + self.rising.last)
         for part in self.parts.values():
-            part.counter_joules = None
+            part.counter_joules = part.counter_busy_seconds = part.uncounted_seconds = None
 
     def hold(self, uuids: Sequence[str], seconds: float) -> None:
         """Note the GPUs that are allocated to it; those that it uses beside are not."""
