@@ -6,7 +6,7 @@
 #
 # `gpuagent`, `collector` and `python3` are those that have gpuagent; FOREIGN is a Python with transformers. BENCH is vLLM's
 # client ('PYTHON -m vllm.entrypoints.cli.main bench serve'), AIPERF aiperf ('PYTHON -m aiperf'); without one, `others` leaves it out.
-# VLLM_OPTIONS are further options of every server, PRESET is its model. Each part has its texts in OUT/PART.txt, ends its servers, and stops no
+# VLLM_OPTIONS are further options of every server, PRESET is its model. Each part has its texts in OUT/PART.txt, ends its servers (`find` leaves them to `others`), and stops no
 # other; runs are in OUT/runs.duckdb.
 set -uo pipefail
 options=("$@")
@@ -53,7 +53,7 @@ stop_servers() {
     sleep 0.5
   done
   for server in "${servers[@]}"; do kill -KILL -- "-$server" 2>/dev/null; done
-  servers=()
+  servers=() users_port=
 }
 
 experiment() { # NAME SECONDS, the file at stdin
@@ -167,6 +167,7 @@ measure_others() { # the same limit by other clients, of the same server; at p95
 }
 
 measure_settings() {
+  stop_servers
   model
   # Agents: contexts that grow by 1,024 tokens a turn to 6,300, and short answers.
   local usual=(--max-model-len 8192 --max-num-seqs 64 --enable-prefix-caching --kv-cache-memory-bytes 17179869184)

@@ -22,8 +22,9 @@ from gpuagent_collector.runs.words import spoken, write_command
 _THROUGHPUT = "throughput_items_per_second"
 _SPOKEN_RUNS = 3
 _LEGEND = (
-    "Reference: the median of published runs of the same workload, parameters and GPU model, on one machine. from, to: "
-    "their lowest and highest; of seven such runs, another one is outside by chance once in four times."
+    "Reference: the median of published runs of the same workload, parameters and GPU model, seven a machine, on one "
+    "machine or two. from, to: their lowest and highest; of seven runs, another one there is outside by chance once in "
+    "four times."
 )
 
 
@@ -104,7 +105,7 @@ def _say_absent_of(runs: Sequence[Run]) -> str:
     devices = sorted({row["device"] for row in load_reference() if row["workload"] in workloads})
     known = "no run of these workloads"
     if devices and {run.device for run in runs} <= {*devices}:
-        known = "other parameters of them, or none of these workloads"
+        known = "no run with these parameters"
     elif devices:
         known = f"only runs on {' and '.join(devices)}"
     return f"No published run is like {first_few([run.run_id for run in runs])}: the reference has {known}."

@@ -359,7 +359,7 @@ def _caveats(study: Study) -> Iterator[Caveat]:
         yield Caveat(
             code="few_runs",
             text="too few runs for a confidence interval on the ratio of some load",
-            remedy=f"repeat with at least {least_runs(1)} runs of each side and load (7 is a good number)",
+            remedy=f"repeat with at least {least_runs(1)} runs of each side and load",
         )
 
 
@@ -387,8 +387,11 @@ def answer(study: Study) -> str:
     layout = study.chosen.layout
     compared = differing_answers({side: layout.runs_of(side) for side in layout.sides}, study.chosen.facts)
     for side, (number, prompts) in compared.items():
-        said = f"differ from those of {layout.sides[0]} in {number} of {prompts}" if number else ""
-        sentences.append(f"Answers of {side} {said or f'are those of {layout.sides[0]} in all {prompts}'}.")
+        if number:
+            said = f"differ from those of {layout.sides[0]} in {number} of {prompts}"
+        else:
+            said = f"are those of {layout.sides[0]} in all {prompts}"
+        sentences.append(f"Answers of {side} {said}.")
     return " ".join(sentences)
 
 
@@ -429,7 +432,9 @@ def _seen_in_servers(side: str, point: Point, curve: Curve) -> Iterator[str]:
     is_slower = point.shift.estimate > 1
     slow, quick = (point, before[0]) if is_slower else (before[0], point)
     names = (side, baseline) if is_slower else (baseline, side)
-    for name, words, least in _SEEN:
+    # Who waits in the server has no first token yet.
+    is_of_start = not curve.limits.metric.startswith("tpot_")
+    for name, words, least in _SEEN if is_of_start else _SEEN_LATER:
         if name in slow.figures and name in quick.figures:
             first, second = slow.figures[name], quick.figures[name]
             if (first - second) / least >= 1:
@@ -438,9 +443,10 @@ def _seen_in_servers(side: str, point: Point, curve: Curve) -> Iterator[str]:
 
 
 # Figures of servers that explain latency: the metric, in words, and from which difference on; below 0, less is slower.
+_SEEN_LATER = (("server_preemptions", "requests preempted in a run", 1.0),)
 _SEEN = (
     ("server_requests_waiting", "requests waiting", 1.0),
-    ("server_preemptions", "requests preempted", 1.0),
+    *_SEEN_LATER,
     ("server_prefix_hit_percent", "% of its prompt tokens found in its cache", -5.0),
 )
 

@@ -445,8 +445,8 @@ def _by_command(ask: Ask, comparison: Comparison) -> Comparison | None:
     if find_sweep(comparison.layout) != "command":
         return None
     request = replace(comparison.request, by="command", values=(), series=False)
-    for platform in comparison.request.values:
-        request = replace(request, also=f"platform = {literal(platform)}")
+    if comparison.request.values:
+        request = replace(request, also=f"platform = {literal(comparison.request.values[0])}")
     return compare(ask, request)
 
 

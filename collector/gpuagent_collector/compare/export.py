@@ -103,7 +103,7 @@ def _render_what_differs(ask: Ask, request: Request) -> tuple[Comparison, Answer
     answer = render(comparison)
     if comparison.request is request:
         return comparison, answer
-    platform = comparison.runs[0].platform
+    platform = comparison.layout.runs_of(comparison.layout.sides[0])[0].platform
     reason = f"All runs are on {platform}, so they are compared by {comparison.layout.facet.spoken}."
     return comparison, replace(answer, text=f"{answer.text} {reason}", short=f"{answer.short or answer.text} {reason}")
 

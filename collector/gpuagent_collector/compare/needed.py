@@ -1,7 +1,7 @@
 """The repeats that would show the largest difference which a comparison leaves open."""
 
 from dataclasses import dataclass
-from math import exp, log
+from math import log
 
 import numpy as np
 
@@ -25,7 +25,7 @@ class Needed:
 
     Attributes:
         test: the one of the comparison that shows nothing yet.
-        percent: the difference to show: that of the medians, or what counts as equal where that is more.
+        percent: the difference to show: that of the estimate, or what counts as equal where that is more.
         comparisons: tested together, over all looks of the experiment.
         repeats: None: more than MOST_REPEATS.
     """
@@ -53,7 +53,8 @@ def find_needed(figures: Figures, facts: Facts) -> Needed | None:
     if not undecided:
         return None
     test = max(undecided, key=lambda each: abs(log(each.judgement.shift.estimate)))
-    share = max(exp(abs(log(test.judgement.shift.estimate))) - 1, figures.delta)
+    estimate = test.judgement.shift.estimate
+    share = max(estimate - 1, 1 / estimate - 1, figures.delta)
     cells = [cell for cell in test.block.cells if facts.has(cell.runs, figures.primary.name)]
     values = [facts.array(cell.runs, figures.primary.name) for cell in cells]
     if any((of_cell <= 0).any() for of_cell in values):

@@ -123,7 +123,7 @@ def draw_because(comparison: Comparison, width_mm: float) -> Picture:
     if not reasons:
         next_command = f"next: `{find_next(comparison)}`"
         if any(test.judgement.shift.is_shown for test in comparison.figures.tests):
-            raise GpuAgentError(f"the parts of the difference are unknown, as steps were not timed; {next_command}")
+            raise GpuAgentError(f"no parts of the difference are known that explain it; {next_command}")
         raise GpuAgentError(f"no difference is shown, so it has no parts to draw; {next_command}")
     panels = []
     for because in reasons:

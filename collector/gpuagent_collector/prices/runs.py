@@ -165,11 +165,13 @@ def _why_unpriced(run_id: str, facts: Facts, prices: money.Prices) -> str:
 
 
 def why_unpriced(facts: Facts) -> str:
-    """Return why most runs without a cost have none, or all in one currency; '' where none lacks it."""
+    """Return why most runs without a cost have none, or all in one currency; '' where none lacks it, or no prices were given."""
     currencies = sorted(money.currencies_of(facts.derived))
     if facts.unpriced:
         return Counter(facts.unpriced.values()).most_common(1)[0][0]
-    return f"costs are in {' and '.join(currencies)}" if len(currencies) > 1 else ""
+    if len(currencies) > 1:
+        return f"costs are in {' and '.join(currencies)}"
+    return f"{facts.prices} has no instance_hour for them" if facts.prices and not currencies else ""
 
 
 def _in_order(costs: Mapping[str, Mapping[Metric, float]]) -> tuple[Metric, ...]:

@@ -145,7 +145,7 @@ def parse(pieces: Pieces) -> Answer | None:
         for choice in _objects(event.get("choices")):
             is_complete = is_complete or bool(choice.get("finish_reason"))
             parts = choice.get("delta") or choice.get("message") or choice
-            said = "".join(parts.get(name) or "" for name in ("text", "content", "reasoning_content", "reasoning"))
+            said = "".join(str(parts.get(name) or "") for name in ("text", "content", "reasoning_content", "reasoning"))
             if said:
                 tokens.append(at_seconds)
                 texts.append(said)
