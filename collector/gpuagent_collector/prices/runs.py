@@ -165,7 +165,7 @@ def _why_unpriced(run_id: str, facts: Facts, prices: money.Prices) -> str:
 
 
 def why_unpriced(facts: Facts) -> str:
-    """Return why most runs without a cost have none, or all in one currency; '' where none lacks it, or no prices were given."""
+    """Return why most runs have no cost, or all in one currency; '' where none lacks it, or no prices were given."""
     currencies = sorted(money.currencies_of(facts.derived))
     if facts.unpriced:
         return Counter(facts.unpriced.values()).most_common(1)[0][0]
