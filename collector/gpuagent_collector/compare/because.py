@@ -228,7 +228,7 @@ def find_product(
     times, pairs = [factors, others], None if unpaired else _find_pairs([before, after], cells, alpha)
     wholes = [float(np.median(of_side["whole"])) for of_side in times]
     seconds = [float(np.median(of_side["time"])) for of_side in times]
-    rates = [whole / time for whole, time in zip(wholes, seconds, strict=True)]
+    rates = [_without_noise(whole / time) for whole, time in zip(wholes, seconds, strict=True)]
     parts = []
     for factor, values, by in (name, rates, sum(seconds) / 2), ("time", seconds, sum(rates) / 2):
         shift = _shift_of(factor, times, pairs, alpha=alpha)
@@ -258,7 +258,13 @@ def _factors(cell: Cell, facts: Facts, metric: Metric, items: float | None, name
         seconds = items / np.where(throughput == 0, np.nan, throughput)
     known = ~np.isnan(whole) & (np.nan_to_num(seconds) != 0)
     whole, seconds = whole[known], seconds[known]
-    return tuple(compress(cell.runs, known)), {"whole": whole, "time": seconds, name: whole / seconds}
+    rates = np.array([_without_noise(rate) for rate in whole / seconds])
+    return tuple(compress(cell.runs, known)), {"whole": whole, "time": seconds, name: rates}
+
+
+def _without_noise(rate: float) -> float:
+    """Return a quotient with 12 digits: one price, multiplied by times and divided by them again, stays one."""
+    return float(f"{rate:.12g}")
 
 
 def _common_figures(cells: Sequence[Cell], base: str, facts: Facts) -> tuple[list[tuple[Run, ...]], list[Figures]]:

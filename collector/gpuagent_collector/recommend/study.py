@@ -27,7 +27,7 @@ from gpuagent_collector.statistics.shift import least_pairs
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError
 
-_GRAVEST = ("failed_sides", "foreign_load")
+_GRAVEST = ("failed_sides", "foreign_load", "unpriced")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ def find_caveats(
                 remedy="weigh figures that they have, or run them where these are measured",
             )
         )
-    # A side may be missing, and a load of others makes every figure doubtful.
+    # A side or the cost may be missing, and a load of others makes every figure doubtful.
     return tuple(sorted([*found, *of_comparison], key=lambda caveat: caveat.code not in _GRAVEST))
 
 

@@ -420,3 +420,14 @@ def test_of_many_workloads_each_has_its_row_and_its_reason(store: SyntheticStore
     assert [screen.count(f" {workload} ") for workload in workloads] == [1] * len(workloads)
     assert "more row" not in screen
     assert max(map(len, out.getvalue().splitlines())) <= 80
+
+
+def test_one_run_a_side_is_followed_by_more_of_them_and_by_no_plan(store: SyntheticStore) -> None:
+    node = store.node("elm", "lab")
+    for command in ("a.py", "b.py"):
+        run: dict[str, Any] = {"workload": "mine", "parameters": {}, "command": json.dumps(["python3", command])}
+        store.next_run(node, experiment="e", repeat=1, **run)
+    store.write()
+    next_command = render(compared(store, by="command")).next
+    assert next_command
+    assert next_command.startswith("gpuagent bench")

@@ -51,6 +51,15 @@ def test_a_cost_is_tested_as_any_other_metric(store: SyntheticStore) -> None:
     assert test.judgement.shift.estimate == pytest.approx(0.5)
 
 
+def test_one_price_makes_no_part_of_a_difference(store: SyntheticStore) -> None:
+    alternate(store, first={"throughput": 997.3}, second={"throughput": 1711.7})
+    found = compared(store, prices=prices(ALDER + BIRCH), metric="cost_per_million_items_usd", series=False)
+    ((because,),) = (found.reasons,)
+    parts = {part.name: part for part in because.parts}
+    assert (parts["price"].difference, parts["price"].shift.estimate) == (0.0, 0.0)
+    assert parts["time"].difference < 0
+
+
 def test_costs_in_two_currencies_are_not_compared_and_missing_ones_are_reported(store: SyntheticStore) -> None:
     alternate(store)
     store.node("fir", "cedar")

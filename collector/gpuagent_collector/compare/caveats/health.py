@@ -58,10 +58,11 @@ def throttled(evidence: Evidence) -> Iterator[Caveat]:
     if where:
         highest = {words: evidence.highest(cause) for cause, words in _CAUSES.items()}
         causes = ", ".join(f"{words} up to {significant(share)} %" for words, share in highest.items() if share)
+        several = ", in the mean of a run's GPUs" if evidence.highest("gpus") > 1 else ""
         yield Caveat(
             code="throttled",
             text=f"GPU clocks were throttled in {where}, for up to {significant(evidence.highest(name))} % "
-            f"of the measured time ({causes})",
+            f"of the measured time{several} ({causes})",
             remedy="check power limit, temperature and sm_clock_mhz; lock the clocks to compare chips",
         )
 
