@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gpuagent_collector.json_cells import read_object
+from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import Command
 from gpuagent_collector.runs.arguments import repeat_command as command_with
@@ -13,9 +13,11 @@ from gpuagent_common.program_name import name_programs
 
 _ASKED = """
 SELECT DISTINCT session.platform, nullif(session.platform, session.hostname) AS named, run.environment, run.image,
+       run.workload, CAST(run.command AS VARCHAR) AS command,
        CAST(session.labels AS VARCHAR) AS of_session, CAST(run.labels AS VARCHAR) AS of_run
 FROM runs AS run LEFT JOIN sessions AS session USING (session_id)
-WHERE run.run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))"""
+WHERE run.run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))
+ORDER BY ALL"""
 
 # The sources of steps that a program did not report by itself, and whether its throughput is in items.
 _STEPS = """
@@ -34,6 +36,7 @@ class Recorded:
 
     Attributes:
         of_agent: --platform and --label with the values that all runs share.
+        parameters: --param with the values that the first run of a built-in workload was given; others have none.
         environments: with their images, as `--environment` takes them.
         observed: whether steps were found by --observe.
         has_pattern: whether steps were found by a pattern of the user's own, which is not recorded.
@@ -41,6 +44,7 @@ class Recorded:
     """
 
     of_agent: tuple[str, ...]
+    parameters: tuple[str, ...]
     environments: tuple[str, ...]
     observed: bool
     has_pattern: bool
@@ -59,7 +63,9 @@ class Recorded:
         options = [*self.of_agent]
         if self.environments != ("bare",):
             options += [word for each in self.environments for word in ("--environment", each)]
-        if all(commands):
+        if not all(commands):
+            options = [*self.parameters, *options]
+        else:
             if workload != name_programs(dict.fromkeys(commands)):
                 options += ["--name", workload]
             options += ["--observe"] if self.observed else []
@@ -85,8 +91,18 @@ def find_recorded(ask: Ask, run_ids: Iterable[str]) -> Recorded:
     sources = [name for name in steps["sources"] or () if name]
     return Recorded(
         of_agent=tuple(words),
+        parameters=tuple(_given(read_words(asked[0]["command"]), asked[0]["workload"])) if asked else (),
         environments=tuple(sorted(f"{name}:{image}" if image else name for name, image in places)) or ("bare",),
         observed=any(not name.startswith("pattern ") for name in sources),
         has_pattern="pattern given" in sources,
         has_items=bool(sources) and steps["has_items"],
     )
+
+
+def _given(command: Sequence[str], workload: str) -> Sequence[str]:
+    """Return the words that follow the name of a built-in workload in the command of a run; none in other commands."""
+    before = ["gpuagent_workloads", "run", workload]
+    for start in range(len(command)):
+        if list(command[start : start + len(before)]) == before:
+            return command[start + len(before) :]
+    return ()

@@ -197,6 +197,20 @@ def test_the_next_command_repeats_what_is_recorded_and_names_the_rest(
         assert ("--pattern" in answered.text, "--items" in answered.text) == (asked == "--pattern", found is not None)
 
 
+def test_a_built_in_workload_is_repeated_with_the_parameters_that_it_was_given(store: SyntheticStore) -> None:
+    node = store.node("elm", "lab")
+    command = ["python3", "-m", "gpuagent_workloads", "run", "vgg16", "--param", "ranks=4"]
+    asked: dict[str, Any] = {"workload": "vgg16", "parameters": {"ranks": 4, "seed": 1}, "command": json.dumps(command)}
+    for repeat in range(1, 4):
+        store.next_run(node, experiment="e", repeat=repeat, throughput=1000.0 + repeat, **asked)
+    store.write()
+    planned = plan.render(plan.plan_repeats(store.ask, plan.Question()))
+    past = history.render(history.study_history(store.ask, history.Request()))
+    for answered in (planned, past):
+        assert answered.next
+        assert "vgg16 --param ranks=4 " in answered.next
+
+
 def test_a_ladder_changes_one_argument_after_the_other(store: SyntheticStore) -> None:
     sweep(store)
     store.write()
