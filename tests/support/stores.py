@@ -36,7 +36,8 @@ def put_store(store: str, filled: Callable[[Store], None] | None = None) -> str:
     prefix, colon, place = store.rpartition(":")
     path = Path(place)
     if not path.exists():
-        original = f"{_make(prefix + colon, filled).name}/store"
+        made = _make(prefix + colon, filled)  # of two threads at a time, one has a folder that nobody else keeps
+        original = f"{made.name}/store"
         shutil.copy(original, path)
         if prefix:
             shutil.copytree(f"{original}.files", f"{path}.files")
