@@ -423,25 +423,6 @@ def _sentences(curve: Curve, study: Study) -> Iterator[str]:
         yield f"{before}One side, and no limit: give one such as --ttft 200."
 
 
-def _seen_in_servers(side: str, point: Point, curve: Curve) -> Iterator[str]:
-    """Yield what the servers themselves say of a shown difference at a level of load, where it points the same way."""
-    baseline = next(iter(curve.points))
-    before = [one for one in curve.points[baseline] if one.load == point.load and one.figures]
-    if not before or not (point.shift and point.shift.is_shown):
-        return
-    is_slower = point.shift.estimate > 1
-    slow, quick = (point, before[0]) if is_slower else (before[0], point)
-    names = (side, baseline) if is_slower else (baseline, side)
-    # Who waits in the server has no first token yet.
-    is_of_start = not curve.limits.metric.startswith("tpot_")
-    for name, words, least in _SEEN if is_of_start else _SEEN_LATER:
-        if name in slow.figures and name in quick.figures:
-            first, second = slow.figures[name], quick.figures[name]
-            if (first - second) / least >= 1:
-                said = f"{significant(first)} {words}, that of {names[1]} {significant(second)}"
-                yield f"There the server of {names[0]} has {said}."
-
-
 # Figures of servers that explain latency: the metric, in words, and from which difference on; below 0, less is slower.
 _SEEN_LATER = (("server_preemptions", "requests preempted in a run", 1.0),)
 _SEEN = (
@@ -449,6 +430,27 @@ _SEEN = (
     *_SEEN_LATER,
     ("server_prefix_hit_percent", "% of its prompt tokens found in its cache", -5.0),
 )
+
+
+def _seen_in_servers(side: str, point: Point, curve: Curve) -> Iterator[str]:
+    """Yield what the servers themselves say of a shown difference at a level of load, where it points the same way."""
+    baseline = next(iter(curve.points))
+    before = [one for one in curve.points[baseline] if one.load == point.load and one.figures]
+    if not before or not (point.shift and point.shift.is_shown):
+        return
+    if point.shift.estimate > 1:
+        slow_side, slow, quick_side, quick = side, point, baseline, before[0]
+    else:
+        slow_side, slow, quick_side, quick = baseline, before[0], side, point
+    # Who waits in the server has no first token yet.
+    is_of_later_tokens = curve.limits.metric.startswith("tpot_")
+    for name, words, least in _SEEN_LATER if is_of_later_tokens else _SEEN:
+        if name not in slow.figures or name not in quick.figures:
+            continue
+        of_slow, of_quick = slow.figures[name], quick.figures[name]
+        if (of_slow - of_quick) / least >= 1:
+            said = f"{significant(of_slow)} {words}, that of {quick_side} {significant(of_quick)}"
+            yield f"There the server of {slow_side} has {said}."
 
 
 def write_limits(curve: Curve) -> str:
