@@ -17,6 +17,7 @@ from gpuagent_collector.metrics.metric_sources import (
     HELD_GPUS,
     HOST,
     RUN_GPUS,
+    SHARED_ENERGY,
     STEP_ENERGY,
     Source,
 )
@@ -226,4 +227,13 @@ ENERGY_METRICS: tuple[StoredMetric, ...] = (
         better=_LOWER,
     ),
     _energy("gpu_energy_run_joules", "GPUs' energy, whole run", reading="run_joules"),
+    # Where others were on a GPU of the run.
+    *(
+        _energy(f"gpu_energy_{name}_joules", title, reading=reading, source=SHARED_ENERGY, detail=True)
+        for name, title, reading in (
+            ("share", "Own share of the GPUs' energy", "own_joules"),
+            ("share_least", "Own share of the GPUs' energy, at least", "least_joules"),
+            ("share_most", "Own share of the GPUs' energy, at most", "most_joules"),
+        )
+    ),
 )

@@ -272,24 +272,9 @@ RUN_GPUS = Source(
     needs=("run_gpus",),
     relation="SELECT run_id, node_id AS part, device_id FROM run_gpus",
 )
-GPU_HOLDERS = Source(
-    name="gpu_holders",
-    tables="gpu_process_samples, gpu_samples",
-    part_kind=PartKind.GPU,
-    # One row each time that all processes on a GPU were seen: the use by those of others. Another agent of the node
-    # does not know the run: its processes are those that the run's agent named, or of the pod that measures itself.
-    needs=("run_gpus", f"{_GPU_SAMPLES} AND process_count IS NOT NULL"),
-    relation="""
-        SELECT run_id, part, count(pid) FILTER (is_other) AS other_processes,
-               CASE WHEN count(*) FILTER (is_other AND memory_used_bytes IS NULL) = 0
-                    THEN coalesce(sum(memory_used_bytes) FILTER (is_other), 0) END AS other_memory_bytes,
-               -- The driver reports utilisation by process less often: polls in between have none. Each report is of
-               -- the time since the one before, so that the first one is also of time before the window.
-               CASE WHEN count(pid) = count(utilization_percent)
-                        AND count(CASE WHEN count(pid) = count(utilization_percent) THEN 1 END)
-                            OVER (PARTITION BY run_id, part ORDER BY time) > 1
-                    THEN coalesce(sum(utilization_percent) FILTER (is_other), 0) END AS other_utilization_percent
-        FROM (
+# What was seen of each GPU's processes in a run's window: those of the run, and those of others. Another agent of the
+# node does not know the run: its processes are those that the run's agent named, or of the pod that measures itself.
+_HOLDERS = """
             SELECT windows.run_id, seen.device_id AS part, seen.time, holders.pid, holders.memory_used_bytes,
                    holders.utilization_percent,
                    holders.pid IS NOT NULL AND holders.run_id IS DISTINCT FROM windows.run_id
@@ -310,9 +295,106 @@ GPU_HOLDERS = Source(
                 FROM gpu_process_samples AS known JOIN lives USING (run_id)
                 WHERE time BETWEEN $life_from AND $life_to
             ) AS own ON own.run_id = windows.run_id AND own.node_id = seen.node_id AND own.pid = holders.pid
-            WHERE seen.process_count IS NOT NULL AND seen.time BETWEEN $from_time AND $to_time
+            WHERE seen.process_count IS NOT NULL AND seen.time BETWEEN $from_time AND $to_time"""
+
+GPU_HOLDERS = Source(
+    name="gpu_holders",
+    tables="gpu_process_samples, gpu_samples",
+    part_kind=PartKind.GPU,
+    # One row each time that all processes on a GPU were seen: the use by those of others.
+    needs=("run_gpus", f"{_GPU_SAMPLES} AND process_count IS NOT NULL"),
+    relation=f"""
+        SELECT run_id, part, count(pid) FILTER (is_other) AS other_processes,
+               CASE WHEN count(*) FILTER (is_other AND memory_used_bytes IS NULL) = 0
+                    THEN coalesce(sum(memory_used_bytes) FILTER (is_other), 0) END AS other_memory_bytes,
+               -- The driver reports utilisation by process less often: polls in between have none. Each report is of
+               -- the time since the one before, so that the first one is also of time before the window.
+               CASE WHEN count(pid) = count(utilization_percent)
+                        AND count(CASE WHEN count(pid) = count(utilization_percent) THEN 1 END)
+                            OVER (PARTITION BY run_id, part ORDER BY time) > 1
+                    THEN coalesce(sum(utilization_percent) FILTER (is_other), 0) END AS other_utilization_percent
+        FROM ({_HOLDERS}
         )
-        GROUP BY run_id, part, time""",
+        GROUP BY run_id, part, time""",  # noqa: S608 - of ours
+)
+SHARED_ENERGY = Source(
+    name="shared_energy",
+    tables="run_energy, gpu_process_samples, gpu_samples, session_devices",
+    part_kind=PartKind.GPU,
+    # A run's share of the energy of its GPUs, where others were on one of them. While processes take turns, a GPU draws
+    # no more than its limit in the time of each: what others can have drawn is the least that is not the run's, and
+    # the power without work is anybody's. Where utilisation by process is unknown, all or nothing may be the run's.
+    needs=(_ENERGIES, "run_gpus", f"{_GPU_SAMPLES} AND process_count > 1"),
+    relation=f"""
+        WITH looks AS (
+            SELECT run_id, part, time, count(pid) FILTER (is_other) AS others,
+                   count(pid) = count(utilization_percent) AS reported,
+                   coalesce(sum(utilization_percent) FILTER (NOT is_other), 0) / 100 AS own_share,
+                   coalesce(sum(utilization_percent) FILTER (is_other), 0) / 100 AS other_share
+            FROM ({_HOLDERS}
+            )
+            GROUP BY run_id, part, time
+        ),
+        reports AS (  -- each is of the time since the one before
+            SELECT *, lag(time) OVER each AS from_time, others + coalesce(lag(others) OVER each, 0) AS around
+            FROM looks WHERE reported
+            WINDOW each AS (PARTITION BY run_id, part ORDER BY time)
+        ),
+        powers AS (
+            SELECT run_gpus.run_id, samples.device_id AS part, samples.time, power_watts,
+                   min(power_watts) OVER run AS idle_watts,
+                   greatest(max(power_watts) OVER run, coalesce(power_limit_watts, 1e9)) AS most_watts
+            FROM gpu_samples AS samples
+            JOIN run_gpus ON samples.node_id = run_gpus.node_id AND samples.device_id = run_gpus.device_id
+            JOIN run_sessions ON run_sessions.run_id = run_gpus.run_id AND run_sessions.session_id = samples.session_id
+            JOIN lives ON lives.run_id = run_gpus.run_id AND samples.time BETWEEN started_at AND ended_at
+            LEFT JOIN (
+                SELECT session_id, device_id, max(power_limit_watts) AS power_limit_watts
+                FROM session_devices GROUP BY session_id, device_id
+            ) AS known ON known.session_id = samples.session_id AND known.device_id = samples.device_id
+            WHERE power_watts IS NOT NULL AND samples.time BETWEEN $life_from AND $life_to
+            WINDOW run AS (PARTITION BY run_gpus.run_id, samples.device_id)
+        ),
+        intervals AS (
+            SELECT run_id, part, reports.time, epoch(reports.time - from_time) AS seconds, around > 0 AS shared, others,
+                   own_share, other_share, avg(power_watts) AS watts, any_value(idle_watts) AS idle_watts,
+                   any_value(most_watts) - any_value(idle_watts) AS room_watts
+            FROM reports JOIN powers USING (run_id, part)
+            WHERE powers.time > from_time AND powers.time <= reports.time
+            GROUP BY ALL
+        ),
+        known AS (
+            SELECT run_id, part, sum(seconds) AS seconds, sum(watts * seconds) AS joules,
+                   sum(seconds * CASE WHEN NOT shared THEN watts
+                       WHEN own_share + other_share > 0 THEN watts * own_share / (own_share + other_share)
+                       ELSE watts / (1 + others) END) AS own_joules,
+                   sum(seconds * CASE WHEN NOT shared THEN watts
+                       ELSE greatest(0, watts - idle_watts - other_share * room_watts) END) AS least_joules,
+                   sum(seconds * CASE WHEN NOT shared THEN watts
+                       ELSE least(watts, idle_watts + own_share * room_watts) END) AS most_joules
+            FROM intervals GROUP BY run_id, part
+        ),
+        spans AS (
+            SELECT run_id, device_id AS part, any_value(energy_joules) AS joules, any_value(seconds) AS seconds
+            FROM run_energy JOIN windows USING (run_id, node_id)
+            WHERE computed_at = $computed_at AND step IS NULL
+                AND phase IS NOT DISTINCT FROM CASE WHEN measured THEN 'measure' END
+            GROUP BY run_id, device_id
+        ),
+        shares AS (
+            SELECT run_id, part, spans.joules, coalesce(least(1, known.seconds / spans.seconds), 0) AS covered,
+                   own_joules / known.joules AS own, coalesce(least_joules / known.joules, 0) AS least,
+                   coalesce(most_joules / known.joules, 1) AS most
+            FROM spans LEFT JOIN known USING (run_id, part)
+        )
+        SELECT run_id, part, joules * covered * least AS least_joules,
+               joules * (1 - covered * (1 - most)) AS most_joules,
+               CASE WHEN min(CASE WHEN own IS NULL THEN 0 ELSE covered END) OVER (PARTITION BY run_id) >= 0.8
+                    THEN joules * own END AS own_joules
+        FROM shares
+        SEMI JOIN (SELECT run_id FROM looks WHERE others > 0) USING (run_id)
+        JOIN (SELECT run_id, count(*) AS gpus FROM run_gpus GROUP BY run_id) USING (run_id)
+        QUALIFY count(*) OVER (PARTITION BY run_id) = any_value(gpus) OVER (PARTITION BY run_id)""",  # noqa: S608 - of ours
 )
 HELD_GPUS = Source(
     name="held_gpus",
@@ -452,4 +534,5 @@ SOURCES: tuple[Source, ...] = (
     CPU_ENERGY,
     ENERGY,
     STEP_ENERGY,
+    SHARED_ENERGY,
 )

@@ -344,6 +344,67 @@ def test_a_missing_figure_of_one_other_process_is_missing_for_all(store: Synthet
     assert "gpu_other_utilization_percent" not in figures
 
 
+def energy_shares(store: SyntheticStore) -> list[float | None]:
+    """Return the run's own share of its GPUs' energy: at least, estimated, at most."""
+    figures = store.figures()
+    return [figures.get(f"gpu_energy_{name}_joules") for name in ("share_least", "share", "share_most")]
+
+
+def look_each_second(store: SyntheticStore, node: Node, own: float | None, other: float | None) -> None:
+    for second in range(MEASURE_SECONDS + 1):
+        beside = [holder(2, None, 1000, other)] if other is None or other > 0 else []
+        see(store, node, BEFORE_MEASURE + second, holder(1, "run-1", 4_000_000_000, own), *beside)
+
+
+# Polled at 150 W all the time, of at most 300: what else is known of the idle GPU is this.
+IDLE_WATTS = 50.0
+
+
+@pytest.fixture
+def with_idle(store: SyntheticStore, node: Node) -> Node:
+    store.rows["gpu_samples"][0]["power_watts"] = IDLE_WATTS
+    return node
+
+
+def test_a_run_has_the_part_of_a_shared_gpus_energy_in_which_its_processes_were_busy(
+    store: SyntheticStore, with_idle: Node
+) -> None:
+    look_each_second(store, with_idle, 60.0, 20.0)
+    least, share, most = energy_shares(store)
+    # In a fifth of the time another process drew at most the whole 300 W; without work the GPU draws 50 W.
+    assert least == pytest.approx((150 - IDLE_WATTS - 0.2 * 250) * MEASURE_SECONDS)
+    assert share == pytest.approx(0.75 * POLLED_JOULES)
+    assert most == pytest.approx(POLLED_JOULES)
+
+
+def test_what_others_must_have_drawn_is_not_the_runs(store: SyntheticStore, with_idle: Node) -> None:
+    look_each_second(store, with_idle, 10.0, 90.0)
+    least, share, most = energy_shares(store)
+    assert least == 0
+    assert share == pytest.approx(0.1 * POLLED_JOULES)
+    assert most == pytest.approx((IDLE_WATTS + 0.1 * 250) * MEASURE_SECONDS)
+
+
+def test_without_use_by_process_a_shared_gpus_energy_has_bounds_alone(store: SyntheticStore, with_idle: Node) -> None:
+    look_each_second(store, with_idle, 60.0, None)
+    assert energy_shares(store) == [0, None, pytest.approx(POLLED_JOULES)]
+
+
+def test_the_energy_of_a_gpu_of_ones_own_has_no_shares(store: SyntheticStore, with_idle: Node) -> None:
+    look_each_second(store, with_idle, 60.0, 0)
+    assert energy_shares(store) == [None, None, None]
+
+
+def test_time_alone_on_the_gpu_is_the_runs_whole(store: SyntheticStore, with_idle: Node) -> None:
+    look_each_second(store, with_idle, 60.0, 0)
+    see(store, with_idle, BEFORE_MEASURE + 6.5, OWN, holder(2, None, 1000, 50.0))
+    least, share, most = energy_shares(store)
+    # The other's second has two parts: its own look, and that of the second in which it left.
+    assert least is not None
+    assert share is not None
+    assert POLLED_JOULES * 11 / 12 <= least < share < POLLED_JOULES == pytest.approx(most)
+
+
 def test_a_gpu_is_held_from_the_runs_first_process_on_it_to_its_last(store: SyntheticStore, node: Node) -> None:
     # The GPU idles in the 2 s of setup; the run holds it from the second one on.
     for second in range(1, RUN_SECONDS):

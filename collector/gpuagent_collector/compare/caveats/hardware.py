@@ -118,7 +118,7 @@ def shared_gpu(evidence: Evidence) -> Iterator[Caveat]:
             code="shared_gpu",
             text=f"processes that are not known to be the run's were on its GPU in {where}"
             + (f", with up to {' and '.join(taken)}" if taken else ""),
-            remedy="use a GPU of your own; `gpu_process_samples` has the processes",
+            remedy="use a GPU of your own; `gpu_energy_share_joules` estimates its own part of the energy",
         )
 
 
