@@ -272,20 +272,28 @@ RUN_GPUS = Source(
     needs=("run_gpus",),
     relation="SELECT run_id, node_id AS part, device_id FROM run_gpus",
 )
-# What was seen of each GPU's processes in a run's window: those of the run, and those of others. Another agent of the
-# node does not know the run: its processes are those that the run's agent named, or of the pod that measures itself.
-_HOLDERS = """
-            SELECT windows.run_id, seen.device_id AS part, seen.time, holders.pid, holders.memory_used_bytes,
-                   holders.utilization_percent,
+
+
+def _holders(before_seconds: int) -> str:
+    """Return SQL of what was seen of each GPU's processes in a run's window, and so long before.
+
+    Another agent of the node does not know the run: its processes are those that the run's agent named, or of the pod
+    that measures itself.
+    """
+    before = f"INTERVAL {before_seconds} SECONDS"
+    return f"""
+            SELECT windows.run_id, seen.device_id AS part, seen.time, windows.from_time AS window_from, holders.pid,
+                   holders.memory_used_bytes, holders.utilization_percent,
                    holders.pid IS NOT NULL AND holders.run_id IS DISTINCT FROM windows.run_id
                        AND own_pods.run_id IS NULL AND own.pid IS NULL AS is_other
             FROM gpu_samples AS seen
             JOIN run_gpus ON seen.node_id = run_gpus.node_id AND seen.device_id = run_gpus.device_id
             JOIN session_windows AS windows ON windows.run_id = run_gpus.run_id
-                AND windows.session_id = seen.session_id AND seen.time BETWEEN from_time AND to_time
+                AND windows.session_id = seen.session_id AND seen.time BETWEEN from_time - {before} AND to_time
             LEFT JOIN gpu_process_samples AS holders
                 ON seen.session_id = holders.session_id AND seen.device_id = holders.device_id
-                AND seen.time = holders.time AND holders.time BETWEEN $from_time AND $to_time
+                AND seen.time = holders.time
+                AND holders.time BETWEEN CAST($from_time AS TIMESTAMP) - {before} AND $to_time
             LEFT JOIN (
                 SELECT DISTINCT run_id, sessions.labels ->> 'pod_uid' AS pod_uid
                 FROM lives JOIN run_requests USING (run_id) JOIN sessions USING (session_id)
@@ -295,7 +303,9 @@ _HOLDERS = """
                 FROM gpu_process_samples AS known JOIN lives USING (run_id)
                 WHERE time BETWEEN $life_from AND $life_to
             ) AS own ON own.run_id = windows.run_id AND own.node_id = seen.node_id AND own.pid = holders.pid
-            WHERE seen.process_count IS NOT NULL AND seen.time BETWEEN $from_time AND $to_time"""
+            WHERE seen.process_count IS NOT NULL
+                AND seen.time BETWEEN CAST($from_time AS TIMESTAMP) - {before} AND $to_time"""  # noqa: S608 - of ours
+
 
 GPU_HOLDERS = Source(
     name="gpu_holders",
@@ -313,7 +323,7 @@ GPU_HOLDERS = Source(
                         AND count(CASE WHEN count(pid) = count(utilization_percent) THEN 1 END)
                             OVER (PARTITION BY run_id, part ORDER BY time) > 1
                     THEN coalesce(sum(utilization_percent) FILTER (is_other), 0) END AS other_utilization_percent
-        FROM ({_HOLDERS}
+        FROM ({_holders(0)}
         )
         GROUP BY run_id, part, time""",  # noqa: S608 - of ours
 )
@@ -322,43 +332,45 @@ SHARED_ENERGY = Source(
     tables="run_energy, gpu_process_samples, gpu_samples, session_devices",
     part_kind=PartKind.GPU,
     # A run's share of the energy of its GPUs, where others were on one of them. While processes take turns, a GPU draws
-    # no more than its limit in the time of each: what others can have drawn is the least that is not the run's, and
-    # the power without work is anybody's. Where utilisation by process is unknown, all or nothing may be the run's.
+    # no more than its limit in the time of each: what others cannot have drawn is the run's, and the power of the idle
+    # GPU is anybody's. Where utilisation by process is unknown, all or nothing may be the run's.
     needs=(_ENERGIES, "run_gpus", f"{_GPU_SAMPLES} AND process_count > 1"),
     relation=f"""
-        WITH looks AS (
-            SELECT run_id, part, time, count(pid) FILTER (is_other) AS others,
+        WITH looks AS (  -- the driver reports utilisation by process every 5 s, of the time since the report before
+            SELECT run_id, part, time, any_value(window_from) AS window_from, count(pid) FILTER (is_other) AS others,
                    count(pid) = count(utilization_percent) AS reported,
                    coalesce(sum(utilization_percent) FILTER (NOT is_other), 0) / 100 AS own_share,
                    coalesce(sum(utilization_percent) FILTER (is_other), 0) / 100 AS other_share
-            FROM ({_HOLDERS}
+            FROM ({_holders(15)}
             )
             GROUP BY run_id, part, time
         ),
-        reports AS (  -- each is of the time since the one before
-            SELECT *, lag(time) OVER each AS from_time, others + coalesce(lag(others) OVER each, 0) AS around
+        reports AS (
+            SELECT *, greatest(lag(time) OVER each, window_from) AS from_time,
+                   others + coalesce(lag(others) OVER each, 0) > 0 AS shared
             FROM looks WHERE reported
             WINDOW each AS (PARTITION BY run_id, part ORDER BY time)
         ),
         powers AS (
-            SELECT run_gpus.run_id, samples.device_id AS part, samples.time, power_watts,
-                   min(power_watts) OVER run AS idle_watts,
-                   greatest(max(power_watts) OVER run, coalesce(power_limit_watts, 1e9)) AS most_watts
+            SELECT run_gpus.run_id, samples.device_id AS part, samples.time, power_watts
             FROM gpu_samples AS samples
             JOIN run_gpus ON samples.node_id = run_gpus.node_id AND samples.device_id = run_gpus.device_id
             JOIN run_sessions ON run_sessions.run_id = run_gpus.run_id AND run_sessions.session_id = samples.session_id
-            JOIN lives ON lives.run_id = run_gpus.run_id AND samples.time BETWEEN started_at AND ended_at
-            LEFT JOIN (
-                SELECT session_id, device_id, max(power_limit_watts) AS power_limit_watts
-                FROM session_devices GROUP BY session_id, device_id
-            ) AS known ON known.session_id = samples.session_id AND known.device_id = samples.device_id
             WHERE power_watts IS NOT NULL AND samples.time BETWEEN $life_from AND $life_to
-            WINDOW run AS (PARTITION BY run_gpus.run_id, samples.device_id)
+        ),
+        ranges AS (  -- the idle GPU from a minute before the run to a minute after
+            SELECT run_id, part, min(power_watts) AS idle_watts,
+                   greatest(max(power_watts), coalesce(any_value(limit_watts), 1e9)) - min(power_watts) AS room_watts
+            FROM powers JOIN lives USING (run_id)
+            LEFT JOIN (
+                SELECT device_id AS part, max(power_limit_watts) AS limit_watts FROM session_devices GROUP BY device_id
+            ) USING (part)
+            WHERE powers.time BETWEEN started_at - INTERVAL 1 MINUTE AND ended_at + INTERVAL 1 MINUTE
+            GROUP BY run_id, part
         ),
         intervals AS (
-            SELECT run_id, part, reports.time, epoch(reports.time - from_time) AS seconds, around > 0 AS shared, others,
-                   own_share, other_share, avg(power_watts) AS watts, any_value(idle_watts) AS idle_watts,
-                   any_value(most_watts) - any_value(idle_watts) AS room_watts
+            SELECT run_id, part, reports.time, epoch(reports.time - from_time) AS seconds, shared, others,
+                   own_share, other_share, avg(power_watts) AS watts
             FROM reports JOIN powers USING (run_id, part)
             WHERE powers.time > from_time AND powers.time <= reports.time
             GROUP BY ALL
@@ -368,11 +380,11 @@ SHARED_ENERGY = Source(
                    sum(seconds * CASE WHEN NOT shared THEN watts
                        WHEN own_share + other_share > 0 THEN watts * own_share / (own_share + other_share)
                        ELSE watts / (1 + others) END) AS own_joules,
-                   sum(seconds * CASE WHEN NOT shared THEN watts
-                       ELSE greatest(0, watts - idle_watts - other_share * room_watts) END) AS least_joules,
+                   sum(seconds * CASE WHEN NOT shared THEN watts ELSE greatest(0, least(
+                       own_share * room_watts, watts - idle_watts - other_share * room_watts)) END) AS least_joules,
                    sum(seconds * CASE WHEN NOT shared THEN watts
                        ELSE least(watts, idle_watts + own_share * room_watts) END) AS most_joules
-            FROM intervals GROUP BY run_id, part
+            FROM intervals JOIN ranges USING (run_id, part) GROUP BY run_id, part
         ),
         spans AS (
             SELECT run_id, device_id AS part, any_value(energy_joules) AS joules, any_value(seconds) AS seconds

@@ -377,6 +377,14 @@ def test_a_run_has_the_part_of_a_shared_gpus_energy_in_which_its_processes_were_
     assert most == pytest.approx(POLLED_JOULES)
 
 
+def test_a_report_just_before_the_measured_phase_counts_from_its_begin(store: SyntheticStore, with_idle: Node) -> None:
+    for second in (-2, 3, 8, 12):
+        see(store, with_idle, BEFORE_MEASURE + second, OWN, holder(2, None, 1000, 50.0))
+    _, share, most = energy_shares(store)
+    assert share == pytest.approx(POLLED_JOULES / 2)
+    assert most == pytest.approx(POLLED_JOULES)
+
+
 def test_what_others_must_have_drawn_is_not_the_runs(store: SyntheticStore, with_idle: Node) -> None:
     look_each_second(store, with_idle, 10.0, 90.0)
     least, share, most = energy_shares(store)
