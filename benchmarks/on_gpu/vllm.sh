@@ -7,7 +7,7 @@
 # `gpuagent`, `collector` and `python3` are those that have gpuagent; FOREIGN is a Python with transformers. BENCH is vLLM's
 # client ('PYTHON -m vllm.entrypoints.cli.main bench serve'), AIPERF aiperf ('PYTHON -m aiperf'); without one, `others` leaves it out.
 # VLLM_OPTIONS are further options of every server, PRESET is its model. Each part has its texts in OUT/PART.txt, ends its servers (`find` leaves them to `others`), and stops no
-# other; runs are in OUT/runs.duckdb.
+# other; runs are in OUT/runs.duckdb. Where a call's time is short, PARTS=start leaves the server of `find` and `others` to later calls with USERS_URL; MODELS is their folder.
 set -uo pipefail
 options=("$@")
 here=$(dirname "$(readlink -f "$0")")
@@ -20,7 +20,7 @@ foreign=${FOREIGN:-python3} servers=()
 read -ra more <<<"${VLLM_OPTIONS:-}"
 read -ra vllm <<<"${VLLM:-python3 -m vllm.entrypoints.openai.api_server}"
 gpu=$(nvidia-smi --query-gpu=uuid --format=csv,noheader 2>/dev/null | head -n 1 || true)
-models=$folder/models
+models=${MODELS:-$folder/models}
 trap 'stop_servers; kill "${pids[@]}" 2>/dev/null || true; wait; rm -rf "$folder"' EXIT
 
 serve() { # NAME PORT MODEL OPTIONS: in a group of its own, since its engine outlives a signal to the server alone
@@ -53,7 +53,7 @@ stop_servers() {
     sleep 0.5
   done
   for server in "${servers[@]}"; do kill -KILL -- "-$server" 2>/dev/null; done
-  servers=() users_port=
+  servers=() users_url=
 }
 
 experiment() { # NAME SECONDS, the file at stdin
@@ -116,54 +116,104 @@ YAML
   show collector compare --experiment answers --by parameter:server --baseline bf16 --metric ttft_p90_seconds
 }
 
-serve_users() { # kept for the next part that needs it, since a start takes a minute
-  [ -z "${users_port:-}" ] || return 0
-  model
+serve_users() { # the server of `find` and `others`, unless USERS_URL is one that runs already
+  [ -z "${users_url:=${USERS_URL:-}}" ] || return 0
   # Sixty-four places: beyond them users wait, so the time to the first token has a limit of users that is the server's own.
-  serve vllm 8131 "$models/random" --max-model-len 2048 --max-num-seqs 64 --no-enable-prefix-caching
-  ready 8131 && users_port=8131
+  # Tokens come in packets of eight, or a client of one process would be slower than the server.
+  serve vllm 8131 "$models/random" --max-model-len 2048 --max-num-seqs "${SEATS:-64}" --no-enable-prefix-caching --stream-interval 8
+  ready 8131 && users_url=http://127.0.0.1:8131
 }
 
-measure_find() {
+measure_start() { # leaves that server to a later call of this script, with USERS_URL and the same MODELS
+  model
   serve_users || return
-  experiment find 330 <<YAML
-name: find
+  echo "$users_url by process group ${servers[*]}"
+  disown "${servers[@]}" # else the end of this script would wait for it
+  servers=()
+}
+
+# All three clients: a closed loop of N users, prompts of 256 tokens and answers of 64 to 192, evenly spread. With one length for
+# all, users that begin together would stay together. A load is kept if TTFT p95 is within the limit, after a warm-up.
+measure_find() {
+  model
+  serve_users || return
+  search_ours find
+  if [ -n "${AIPERF:-}" ]; then search_aiperf; fi
+}
+
+measure_others() {
+  model
+  serve_users || return
+  if [ -n "${BENCH:-}" ]; then search_bench; fi
+  search_ours again
+}
+
+# Where the others search: about what ours found, from three quarters of it to five quarters.
+fewest=${FEWEST_USERS:-48} most=${MOST_USERS:-96}
+
+search_ours() { # NAME
+  local found began=$SECONDS
+  experiment "$1" "${FIND_SECONDS:-230}" <<YAML
+name: $1
 question: How many users does the server take within the limit?
 metric: highest_concurrency
 repeats: 1
 workloads:
   - workload: serve-load
-    parameters: {url: "http://127.0.0.1:8131", find: concurrency, concurrency: ${USERS:-64}, find-step: 2, find-windows: ${WINDOWS:-26}, slo-ttft: ${LIMIT_MS:-100}, slo-percent: 95, input: 256, output: 128, duration: ${SECONDS_EACH:-6}, warmup: 3}
+    parameters: {url: "$users_url", find: concurrency, concurrency: ${USERS:-72}, find-step: 2, find-windows: ${WINDOWS:-26}, slo-ttft: ${LIMIT_MS:-100}, slo-percent: 95, input: 256, output: "uniform:64:192", duration: ${SECONDS_EACH:-4}, warmup: ${WARMUP_SECONDS:-2}, seed: $RANDOM}
 YAML
-  show collector serving --experiment find
+  grep -rah "serve-load: window" "$folder" | sort -u -t: -k2V
+  show collector query sql "SELECT name, value FROM results JOIN runs USING (run_id) WHERE experiment = '$1' AND (name LIKE 'highest_%' OR name LIKE 'search_%') ORDER BY name"
+  show collector serving --experiment "$1"
+  found=$(collector query sql --json "SELECT round(value)::INT AS users FROM results JOIN runs USING (run_id) WHERE experiment = '$1' AND name = 'highest_concurrency'" 2>/dev/null | grep -om1 '[0-9]\+')
+  echo "ours: $found users, $((SECONDS - began)) s"
+  case $found in
+    "" | *[!0-9]*) ;;
+    *) fewest=$((found * 3 / 4)) most=$((found * 5 / 4 + 1)) ;;
+  esac
 }
 
-measure_others() { # the same limit by other clients, of the same server; at p95, which is aiperf's
-  local low=${FEWEST_USERS:-32} high=${MOST_USERS:-192} users p95 bench aiperf
-  serve_users || return
-  if [ -n "${BENCH:-}" ]; then
-    read -ra bench <<<"$BENCH"
-    while [ $((high - low)) -gt 1 ]; do
-      users=$(((low + high) / 2))
-      timeout 60 "${bench[@]}" --base-url http://127.0.0.1:8131 --model llama --tokenizer "$models/random" --dataset-name random --random-input-len 256 \
-        --random-output-len 128 --ignore-eos --max-concurrency "$users" --num-prompts $((users * ${ROUNDS:-12})) --num-warmups "$users" --percentile-metrics ttft \
-        --metric-percentiles 95 --save-result --result-dir "$folder" --result-filename bench.json >"$folder/bench.log" 2>&1 || { tail -n 5 "$folder/bench.log"; break; }
-      p95=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["p95_ttft_ms"])' "$folder/bench.json")
-      cp "$folder/bench.json" "$out/bench-$users.json"
-      echo "vLLM's client: $users users, TTFT p95 $p95 ms"
-      if python3 -c 'import sys; sys.exit(float(sys.argv[1]) > float(sys.argv[2]))' "$p95" "${LIMIT_MS:-100}"; then low=$users; else high=$users; fi
-    done
-    echo "vLLM's client: $low users keep the limit, $high do not"
-  fi
-  if [ -n "${AIPERF:-}" ]; then
-    read -ra aiperf <<<"$AIPERF"
-    timeout "${AIPERF_SECONDS:-280}" "${aiperf[@]}" profile --model llama --url http://127.0.0.1:8131 --endpoint-type completions --streaming --tokenizer "$models/random" \
-      --synthetic-input-tokens-mean 256 --synthetic-input-tokens-stddev 0 --output-tokens-mean 128 --output-tokens-stddev 0 --extra-inputs ignore_eos:true \
-      --search-recipe max-concurrency-under-sla --search-style monotonic --ttft-sla-ms "${LIMIT_MS:-100}" \
-      --concurrency-min "${FEWEST_USERS:-32}" --concurrency-max "${MOST_USERS:-192}" --benchmark-duration 8 --warmup-request-count 64 --artifact-dir "$out/aiperf" --ui none >"$out/find-aiperf.log" 2>&1 ||
-      echo "aiperf ended with $?"
-    tail -n 30 "$out/find-aiperf.log"
-  fi
+search_aiperf() {
+  local aiperf began=$SECONDS
+  read -ra aiperf <<<"$AIPERF"
+  # Each load of its search warms up, ends that, and begins anew: by a ramp, since its first requests would else wait for one another.
+  AIPERF_SEARCH_PLANNER_SLA_PRECISION_DEFAULT=0.02 timeout "${AIPERF_SECONDS:-240}" "${aiperf[@]}" profile --model llama --url "$users_url" --endpoint-type completions --streaming \
+    --tokenizer "$models/random" --isl 256 --osl 128 --random-range-ratio '{"input": 0.0, "output": 0.5}' --extra-inputs ignore_eos:true \
+    --search-recipe max-concurrency-under-sla --search-style monotonic --ttft-sla-ms "${LIMIT_MS:-100}" --concurrency-min "$fewest" --concurrency-max "$most" \
+    --benchmark-duration "${AIPERF_SECONDS_EACH:-6}" --concurrency-ramp-duration 1 --warmup-request-count 64 --workers-max 4 --no-server-metrics --no-gpu-telemetry \
+    --artifact-dir "$folder/aiperf" --ui none >"$out/$part-aiperf.log" 2>&1 || echo "aiperf ended with $?"
+  find "$folder/aiperf" -name search_history.json -exec cp {} "$out/" \;
+  python3 - "$folder/aiperf" <<'PYTHON' || tail -n 20 "$out/$part-aiperf.log"
+import json, pathlib, sys
+
+folder = pathlib.Path(sys.argv[1])
+history = json.loads((folder / "search_history.json").read_text())
+p95 = {}
+for file in folder.glob("**/search_iter_*/**/profile_export_aiperf.json"):
+    number = next(part for part in file.parts if part.startswith("search_iter_"))
+    p95[int(number.removeprefix("search_iter_"))] = json.loads(file.read_text())["time_to_first_token"]["p95"]
+for tried in history["iterations"]:
+    users = tried["variation_values"]["phases.profiling.concurrency"]
+    print(f"aiperf: {users} users, TTFT p95 {p95.get(tried['iteration_idx'])} ms, keeps the limit: {tried['feasible']}")
+print("aiperf:", json.dumps(history["boundary_summary"]), history["convergence_reason"])
+PYTHON
+  echo "aiperf: from $fewest to $most users, $((SECONDS - began)) s"
+}
+
+search_bench() { # by halving, with four new users a second for each user, until all are there
+  local low=$fewest high=$most users p95 bench began=$SECONDS
+  read -ra bench <<<"$BENCH"
+  while [ $((high - low)) -gt 1 ] && [ $((SECONDS - began)) -lt "${BENCH_SECONDS:-200}" ]; do
+    users=$(((low + high) / 2))
+    timeout 90 "${bench[@]}" --base-url "$users_url" --model llama --tokenizer "$models/random" --dataset-name random --random-input-len 256 --random-output-len 128 \
+      --random-range-ratio '{"input": 0.0, "output": 0.5}' --ignore-eos --max-concurrency "$users" --request-rate $((4 * users)) --num-prompts $((users * ${ROUNDS:-12})) --num-warmups "$users" \
+      --seed "$RANDOM" --percentile-metrics ttft --metric-percentiles 95 --save-result --result-dir "$folder" --result-filename bench.json >"$out/$part-bench.log" 2>&1 ||
+      { tail -n 5 "$out/$part-bench.log"; break; }
+    p95=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["p95_ttft_ms"])' "$folder/bench.json")
+    echo "vLLM's client: $users users, TTFT p95 $p95 ms"
+    if python3 -c 'import sys; sys.exit(float(sys.argv[1]) > float(sys.argv[2]))' "$p95" "${LIMIT_MS:-100}"; then low=$users; else high=$users; fi
+  done
+  echo "vLLM's client: $low users keep the limit, $high do not; from $fewest to $most users, $((SECONDS - began)) s"
 }
 
 measure_settings() {
@@ -194,5 +244,7 @@ YAML
 for part in ${PARTS:-prefix answers find others settings}; do
   began=$SECONDS
   echo "== $part"
-  { "measure_$part" || echo "$part failed"; [ "$part" = find ] || stop_servers; echo "$part took $((SECONDS - began)) s"; } > >(tee "$out/$part.txt") 2>&1
+  # Straight into the file, so that an end in the midst of it leaves what was found.
+  { "measure_$part" || echo "$part failed"; [ "$part" = find ] || stop_servers; echo "$part took $((SECONDS - began)) s"; } >"$out/$part.txt" 2>&1
+  cat "$out/$part.txt"
 done
