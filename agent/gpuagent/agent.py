@@ -56,10 +56,7 @@ class Agent:
     """A sampler of one node, which runs workloads on it and delivers to a collector.
 
     The constructor locks the node: one agent a node and user, so that nothing is sampled twice. `open_nvml` opens the
-    GPUs.
-
-    Raises:
-        GpuAgentError: another agent of this user samples the node, or the spool cannot be used.
+    GPUs. Raises GpuAgentError: another agent of this user samples the node, or the spool cannot be used.
     """
 
     def __init__(self, config: AgentConfig, *, open_nvml: OpenNvml = open_nvml) -> None:

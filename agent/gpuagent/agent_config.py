@@ -43,10 +43,8 @@ def find_place(config: AgentConfig) -> tuple[Path, str]:
 def find_node(spool: Path | None, node_id: str | None) -> tuple[Path, str]:
     """Return the spool's absolute folder, created if missing, and the node's identity.
 
-    The identity is as given, as the machine has it, or a random one that is stored in the spool's folder.
-
-    Raises:
-        GpuAgentError: no folder can be used.
+    The identity is as given, as the machine has it, or a random one that is stored in the spool's folder. Raises
+    GpuAgentError: no folder can be used.
     """
     mounts = Path("/proc/self/mounts").read_text()
     # Absolute: commands in other folders are given paths in it.

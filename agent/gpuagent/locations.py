@@ -76,10 +76,7 @@ def runtime_directory(environment: Mapping[str, str]) -> Path:
 
     It is GPUAGENT_RUNTIME_DIR, or one that is the same for every session of the user: below /var/tmp, or where that
     cannot be written, /tmp or /dev/shm. XDG_RUNTIME_DIR is not set under cron, sudo and srun, and is deleted on logout,
-    while an agent may still run.
-
-    Raises:
-        GpuAgentError: it cannot be created, or belongs to another user.
+    while an agent may still run. Raises GpuAgentError: it cannot be created, or belongs to another user.
     """
     named = environment.get(RUNTIME_VARIABLE)
     places = temporary_folders()
@@ -94,10 +91,8 @@ def make_private(folder: Path, remedy: str = REMEDY) -> None:
     """Create `folder` so that only this user can look into it; `remedy` names the options for another.
 
     One that exists stays as it is if others can only read it, such as `/` or a home: what is put there is private. One
-    in which they could write is closed to them, unless they can use something in it.
-
-    Raises:
-        GpuAgentError: it cannot be created, belongs to another user or to all, or has something of others in it.
+    in which they could write is closed to them, unless they can use something in it. Raises GpuAgentError: it cannot be
+    created, belongs to another user or to all, or has something of others in it.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

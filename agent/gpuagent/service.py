@@ -88,11 +88,7 @@ def _decode_variables(entries: Iterable[bytes]) -> dict[str, str]:
 
 
 async def serve(servicer: AgentServicer, path: Path) -> grpc.aio.Server:
-    """Serve on the socket `path`, which only this user may open.
-
-    Raises:
-        GpuAgentError: the socket cannot be created.
-    """
+    """Serve on the socket `path`, which only this user may open. Raises GpuAgentError: the socket cannot be created."""
     path.unlink(missing_ok=True)
     server = grpc.aio.server(options=[("grpc.http2.bdp_probe", 0)])
     add_AgentServiceServicer_to_server(servicer, server)
@@ -181,11 +177,7 @@ _NODE_FILE = "node"
 
 
 def write_node(spool: Path, node_uuid: str) -> None:
-    """Record which node's agent uses the spool.
-
-    Raises:
-        GpuAgentError: the file cannot be written.
-    """
+    """Record which node's agent uses the spool. Raises GpuAgentError: the file cannot be written."""
     try:
         (spool / _NODE_FILE).write_text(f"{node_uuid}\n")
     except OSError as error:

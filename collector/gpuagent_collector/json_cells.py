@@ -15,8 +15,7 @@ Scalar = None | bool | int | float | str
 def parse_json(text: str) -> Any:
     """Return the value of a JSON text that every reader takes: without NaN, 1e999 or half of a surrogate pair.
 
-    Raises:
-        ValueError: it is something else, or nested too deeply.
+    Raises ValueError: it is something else, or nested too deeply.
     """
     try:
         value = json.loads(text)

@@ -56,10 +56,8 @@ class Result:
     def df(self) -> Any:
         """Return the rows as a pandas DataFrame.
 
-        Integers are pandas' nullable Int64, exact, with <NA> for absent ones. Times are UTC without a zone.
-
-        Raises:
-            GpuAgentError: pandas is not installed.
+        Integers are pandas' nullable Int64, exact, with <NA> for absent ones. Times are UTC without a zone. Raises
+        GpuAgentError: pandas is not installed.
         """
         try:
             import pandas
@@ -165,8 +163,7 @@ class Connection:
 def find_tls(*files: str | Path | None) -> TlsFiles | None:
     """Return the CA, certificate and key that `connect` was given, or else those of the environment.
 
-    Raises:
-        MisuseError: they do not belong together.
+    Raises MisuseError: they do not belong together.
     """
     variables = (CA_FILE_VARIABLE, CLIENT_CERT_VARIABLE, CLIENT_KEY_VARIABLE)
     named = [file or os.environ.get(variable) for file, variable in zip(files, variables, strict=True)]

@@ -42,8 +42,7 @@ class Timeline:
 def load_timeline(ask: Ask, name: str) -> Timeline:
     """Return the timeline of the run of that name, or unique beginning of it.
 
-    Raises:
-        MisuseError: there is no such run, or it has not started.
+    Raises MisuseError: there is no such run, or it has not started.
     """
     found = read_started_run(ask, name)
     run_id = found["run_id"]

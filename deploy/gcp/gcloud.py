@@ -94,8 +94,7 @@ class Shell:
 def sign_in(project: str | None, *programs: str, dry_run: bool) -> Shell:
     """Return a shell for the named project, or gcloud's own. A dry run needs neither gcloud nor an account.
 
-    Raises:
-        DeployError: gcloud or one of `programs` is missing, nobody is signed in, or no project is set.
+    Raises DeployError: gcloud or one of `programs` is missing, nobody is signed in, or no project is set.
     """
     try:
         for program in ("gcloud", *(() if dry_run else programs)):

@@ -28,8 +28,7 @@ _EXAMPLES = """examples:
 def run(arguments: Sequence[str]) -> None:
     """Make the machine described by the arguments.
 
-    Raises:
-        DeployError: a step failed; anything left that costs money is printed.
+    Raises DeployError: a step failed; anything left that costs money is printed.
     """
     options = shared.machine_parser(__doc__, _EXAMPLES)
     options.add_argument("--name", metavar="NAME", help="name of the machine (default gpuagent-GPU)")

@@ -50,8 +50,7 @@ def free_gpus(answer: Any, metric: str) -> float:
 def with_quota(shell: Shell, zones: list[str], accelerator: Accelerator, gpus: int, *, spot: bool) -> list[str]:
     """Return the zones in regions with quota for this number of GPUs; print the skipped regions.
 
-    Raises:
-        DeployError: every quota is too small.
+    Raises DeployError: every quota is too small.
     """
     if not shell.has_account:
         return zones
@@ -137,8 +136,7 @@ class Resource:
 def create(resource: Resource, given: Namespace, nodes: int) -> str:
     """Create a resource with this number of machines where the GPU of the options is in stock; return the zone.
 
-    Raises:
-        DeployError: it exists already, or could not be created.
+    Raises DeployError: it exists already, or could not be created.
     """
     shell, accelerator = resource.shell, given.accelerator
     # An attempt that fails is deleted by its name.
@@ -178,8 +176,7 @@ def search(
 ) -> str:
     """Return the first zone where the creation succeeds; each is tried once, and again until `minutes` have passed.
 
-    Raises:
-        DeployError: it is out of stock everywhere, every quota is too small, or an error holds in every zone.
+    Raises DeployError: it is out of stock everywhere, every quota is too small, or an error holds in every zone.
     """
     full, tried, end = set[str](), 0, clock() + 60 * minutes
     while True:

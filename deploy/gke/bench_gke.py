@@ -41,8 +41,7 @@ _PAUSE_SECONDS = 30.0
 def run(arguments: Sequence[str]) -> None:
     """Measure the accelerators named by the arguments, and print their comparison.
 
-    Raises:
-        DeployError: one of them could not be measured; the others are compared first.
+    Raises DeployError: one of them could not be measured; the others are compared first.
     """
     options = shared.parser(__doc__, _EXAMPLES)
     options.add_argument("--accelerators", required=True, metavar="GPU,GPU", help="names as for launch_cluster.py")

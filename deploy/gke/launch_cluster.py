@@ -25,8 +25,7 @@ _EXAMPLES = """examples:
 def run(arguments: Sequence[str]) -> None:
     """Create the cluster described by the arguments, with agents.
 
-    Raises:
-        DeployError: a step failed; anything left that costs money is printed.
+    Raises DeployError: a step failed; anything left that costs money is printed.
     """
     given = shared.parse_machine(parser(), arguments)
     cluster, zone = launch(given)
@@ -56,8 +55,7 @@ def parser() -> ArgumentParser:
 def launch(given: Namespace) -> tuple[Resource, str]:
     """Create a cluster, and make its context kubectl's current one.
 
-    Raises:
-        DeployError: a step failed; anything left that costs money is printed.
+    Raises DeployError: a step failed; anything left that costs money is printed.
     """
     name, driver = given.accelerator.name, given.driver or given.accelerator.software.gke_driver
     gpus = f"type={name},count={given.count},gpu-driver-version={driver}"

@@ -55,11 +55,7 @@ class Context:
 
 
 def find_context(name: str | None) -> Context:
-    """Return the context with this name; None: the kubeconfig's current one.
-
-    Raises:
-        MisuseError: it does not exist.
-    """
+    """Return the context with this name; None: the kubeconfig's current one. Raises MisuseError: it does not exist."""
     config = json.loads(_ask(["config", "view", "--output=json"]))
     clusters = {each["name"]: each["cluster"].get("server", "?") for each in config.get("clusters") or ()}
     contexts = {each["name"]: each["context"].get("cluster") for each in config.get("contexts") or ()}
@@ -177,8 +173,7 @@ class Cluster:
     def wait_for(self, workload: str, seconds: int) -> None:
         """Wait until a workload, as daemonset/NAME, runs as it was applied; print what keeps its pods from running.
 
-        Raises:
-            DeployError: it does not come, or a pod has what waiting cannot help against.
+        Raises DeployError: it does not come, or a pod has what waiting cannot help against.
         """
         words = ["rollout", "status", workload, f"--timeout={seconds}s"]
         # Popen's own end would wait for it.

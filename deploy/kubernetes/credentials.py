@@ -29,8 +29,7 @@ _TO_MAKE_CERTIFICATES = "make the collector's certificate, or use CERTIFICATES=c
 def copy_given(cluster: Cluster, token_file: Path | None, ca_file: Path | None) -> None:
     """Make missing Secrets for a collector elsewhere from its files.
 
-    Raises:
-        MisuseError: a Secret is missing and its file was not given, or does not exist.
+    Raises MisuseError: a Secret is missing and its file was not given, or does not exist.
     """
     for secret, key, file, option in (
         (TOKEN_SECRET, "token", token_file, "TOKEN_FILE"),
@@ -87,8 +86,7 @@ def need_client_certificate(cluster: Cluster) -> None:
 def make_owner_and_token(cluster: Cluster) -> None:
     """Make the owner's token of several collectors and the agents' token, if the cluster has none.
 
-    Raises:
-        MisuseError: `collector tokens` is not installed here, or there is only one of the two.
+    Raises MisuseError: `collector tokens` is not installed here, or there is only one of the two.
     """
     there = {name for name in (OWNER_SECRET, TOKEN_SECRET) if cluster.has_secret(name)}
     if len(there) == 1:
@@ -113,8 +111,7 @@ def make_owner_and_token(cluster: Cluster) -> None:
 def copy_lake_variables(cluster: Cluster, file: Path | None) -> None:
     """Make the Secret of catalog and bucket from a file of NAME=VALUE, if it is missing.
 
-    Raises:
-        MisuseError: it is missing and the file was not given, or does not exist.
+    Raises MisuseError: it is missing and the file was not given, or does not exist.
     """
     if cluster.has_secret(LAKE_SECRET):
         return

@@ -43,8 +43,7 @@ class Address:
 def check_free(address: Address, *, option: str = "--listen") -> None:
     """Check that this process can listen on an address; `option` names it in the error.
 
-    Raises:
-        GpuAgentError: it is in use, on another machine, or not allowed.
+    Raises GpuAgentError: it is in use, on another machine, or not allowed.
     """
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]

@@ -22,8 +22,7 @@ _WRONG_NAME, _WRONG_ADDRESS = 62, 64
 def open_channel(address: str, tls: TlsFiles | None, options: Options) -> grpc.Channel:
     """Return a channel to the collector at `address` (HOST:PORT), not connected yet.
 
-    Raises:
-        TlsError: a file cannot be read.
+    Raises TlsError: a file cannot be read.
     """
     if tls is None:
         return grpc.insecure_channel(address, options=options)

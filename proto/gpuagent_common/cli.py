@@ -124,8 +124,7 @@ NAME = Name()
 def single(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> str | None:
     """Return the value of a `multiple` option that may be given once, where the last of several would mislead.
 
-    Raises:
-        click.BadParameter: it was given several times.
+    Raises click.BadParameter: it was given several times.
     """
     if len(values) > 1:
         raise click.BadParameter("give it once", ctx=ctx, param=param)
@@ -190,8 +189,7 @@ def prepare_streams() -> None:
 def use_utf8() -> None:
     """Begin again with UTF-8 where the locale (LC_ALL=C) has no letters for an argument or the working directory.
 
-    Raises:
-        MisuseError: they are no UTF-8 either.
+    Raises MisuseError: they are no UTF-8 either.
     """
     try:
         folder = os.getcwd()  # noqa: PTH109 - a Path is not needed
@@ -319,8 +317,7 @@ def interrupt_on_signals() -> None:
 def parse_pairs(texts: Iterable[str], option: str) -> dict[str, str]:
     """Return NAME=VALUE texts as a dictionary.
 
-    Raises:
-        MisuseError: a text has another form, or a name is given twice; names `option`.
+    Raises MisuseError: a text has another form, or a name is given twice; names `option`.
     """
     pairs: dict[str, str] = {}
     for text in texts:
@@ -336,8 +333,7 @@ def parse_pairs(texts: Iterable[str], option: str) -> dict[str, str]:
 def word_parameters(words: Sequence[str]) -> list[str]:
     """Return --key value, --key=value and the switch --key, as after a workload's name, as KEY=VALUE texts.
 
-    Raises:
-        MisuseError: a word is none of these.
+    Raises MisuseError: a word is none of these.
     """
     parameters: list[str] = []
     rest = list(words)
@@ -358,8 +354,7 @@ def word_parameters(words: Sequence[str]) -> list[str]:
 def parse_labels(texts: Iterable[str]) -> dict[str, str]:
     """Return the labels that --label gives.
 
-    Raises:
-        MisuseError: a text is not NAME=VALUE, a part of it is no printable name, or the label is gpuagent's own.
+    Raises MisuseError: a text is not NAME=VALUE, a part of it is no printable name, or the label is gpuagent's own.
     """
     labels = parse_pairs(texts, "--label")
     for name, value in labels.items():

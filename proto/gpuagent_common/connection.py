@@ -74,8 +74,7 @@ class TlsFiles:
 def tls_files(ca: Path | None, certificate: Path | None, key: Path | None) -> TlsFiles | None:
     """Return the files of --ca-file, --client-cert and --client-key; None: no TLS.
 
-    Raises:
-        MisuseError: they do not belong together.
+    Raises MisuseError: they do not belong together.
     """
     if (certificate is None) != (key is None):
         raise MisuseError("--client-cert and --client-key belong together; give both")

@@ -17,8 +17,7 @@ TEMPORARY_PARENTS = (Path("/var/tmp"), Path("/tmp"), Path("/dev/shm"))  # noqa: 
 def user_folder(environment: Mapping[str, str], variable: str, below_home: str, name: str) -> Path:
     """Return the folder of `variable`, or `below_home`, or `name` in a private folder of a user without a home.
 
-    Raises:
-        GpuAgentError: that private folder belongs to somebody else.
+    Raises GpuAgentError: that private folder belongs to somebody else.
     """
     if named := environment.get(variable):
         return Path(named)
@@ -62,8 +61,7 @@ def is_usable(folder: Path) -> bool:
 def check_owner(folder: Path, remedy: str) -> None:
     """Check that a folder, if it exists, is this user's: in places that all can write, others may have made it.
 
-    Raises:
-        GpuAgentError: it belongs to another user, or is no folder.
+    Raises GpuAgentError: it belongs to another user, or is no folder.
     """
     try:
         found = folder.lstat()

@@ -72,8 +72,7 @@ NO_LIMITS = Limits()
 def make_limits(cpus: float | None, memory: str | None, changes: Iterable[str]) -> Limits:
     """Return the limits of the user's options.
 
-    Raises:
-        MisuseError: one is malformed, or two changes have the same time.
+    Raises MisuseError: one is malformed, or two changes have the same time.
     """
     parsed = tuple(sorted(map(parse_change, changes), key=lambda change: change.after_seconds))
     if len({change.after_seconds for change in parsed}) < len(parsed):
@@ -100,8 +99,7 @@ def read_limits(spec: "RunSpec") -> Limits:
 def parse_memory(text: str) -> int:
     """Return the bytes of a text such as 8G, 1.5g or 512MB, in powers of 1024.
 
-    Raises:
-        MisuseError: it has another form. A bare number does too: engines read bytes, Slurm megabytes.
+    Raises MisuseError: it has another form. A bare number does too: engines read bytes, Slurm megabytes.
     """
     match = _MEMORY.fullmatch(text)
     memory_bytes = int(float(match[1]) * _UNITS.get((match[2] or "").upper(), 1)) if match else 0

@@ -26,8 +26,7 @@ def check_name(text: str, option: str) -> str:
 def check_label(name: str, value: str, option: str) -> None:
     """Check a label that a user gives.
 
-    Raises:
-        MisuseError: a part is blank, too long, or not printable, or the label is gpuagent's own; names `option`.
+    Raises MisuseError: a part is blank, too long, or not printable, or the label is gpuagent's own; names `option`.
     """
     for text in (name, value):
         check_name(text, option)

@@ -198,8 +198,7 @@ _PREPARING = frozenset({".", "cd", "echo", "export", "mkdir", "module", "set", "
 def check_program_name(text: str) -> str:
     """Return a valid name of a program: a part of file names, and of its runs' identities.
 
-    Raises:
-        MisuseError: it is empty, too long, or has other characters than letters, digits, '.', '_' and '-'.
+    Raises MisuseError: it is empty, too long, or has other characters than letters, digits, '.', '_' and '-'.
     """
     if not re.fullmatch(rf"[\w.-]{{1,{_MAX_CHARACTERS}}}", text):
         raise MisuseError(f"--name takes up to {_MAX_CHARACTERS} letters, digits, '.', '_' and '-', not {text[:50]!r}")

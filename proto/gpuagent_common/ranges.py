@@ -111,10 +111,8 @@ def _bounds_of(table: str) -> _Bounds:
 def find_impossible(table: str, values: Mapping[str, Any]) -> list[Impossible]:
     """Return the columns of a row of `table` whose values are beyond their limits, or above what they are a part of.
 
-    An agent calls it for every reading, so it takes some 0.15 µs for each value.
-
-    Raises:
-        TypeError: a text is in the place of a number.
+    An agent calls it for every reading, so it takes some 0.15 µs for each value. Raises TypeError: a text is in the
+    place of a number.
     """
     found: list[Impossible] = []
     bounds = _bounds_of(table)
@@ -135,8 +133,7 @@ def find_impossible(table: str, values: Mapping[str, Any]) -> list[Impossible]:
 def are_possible(table: str, rows: Sequence[Mapping[str, Any]]) -> bool:
     """Return True if surely no row of `table` has an impossible value: a fraction of a look at each row.
 
-    Raises:
-        TypeError: a text is in the place of a number.
+    Raises TypeError: a text is in the place of a number.
     """
     bounds = _bounds_of(table)
     for column in {column for row in rows for column in row}:

@@ -179,8 +179,7 @@ def prepare(name: str, data: Path | None, mirrors: tuple[str, ...]) -> None:
 def check() -> None:
     """Check that the installed torch can use the GPUs.
 
-    Raises:
-        WorkloadError: it cannot use one of them, for the reason given.
+    Raises WorkloadError: it cannot use one of them, for the reason given.
     """
     from gpuagent_workloads.training.device import device_problems
 

@@ -70,8 +70,7 @@ def flops_metrics(available: str) -> list[str]:
 def parse(lines: Iterable[str]) -> list[Reading]:
     """Return the readings in the output of `ncu --csv --print-units base`, between messages or not.
 
-    Raises:
-        WorkloadError: there are none, with ncu's own reason if it gave one, or one of them is not a number.
+    Raises WorkloadError: there are none, with ncu's own reason if it gave one, or one of them is not a number.
     """
     kept = list(lines)
     table = csv.DictReader(line for line in kept if not line.startswith("=="))
@@ -97,8 +96,7 @@ def tensor_flops(readings: Sequence[Reading]) -> int:
 def dram_bytes(readings: Sequence[Reading]) -> int:
     """Return the bytes that moved between the GPU and its memory, both directions.
 
-    Raises:
-        WorkloadError: one of the directions was not counted.
+    Raises WorkloadError: one of the directions was not counted.
     """
     if not {reading.metric for reading in readings}.issuperset(DRAM_METRICS):
         raise WorkloadError("ncu counts only one direction of this GPU's memory")
@@ -146,10 +144,8 @@ _COUNTED: dict[str, Any] = {
 def counting(workload: Workload[Any], config: Any, reporter: Reporter) -> Iterator[None]:
     """Run one step of the workload again under ncu after the context, where --counters asks for it.
 
-    Counters that cannot be read are reported as `counters_failed`: the timed run stays valid.
-
-    Raises:
-        MisuseError: ncu is missing; nothing was run then.
+    Counters that cannot be read are reported as `counters_failed`: the timed run stays valid. Raises MisuseError: ncu
+    is missing; nothing was run then.
     """
     if not (isinstance(config, TrainingConfig) and config.counters == "ncu"):
         yield
@@ -174,8 +170,7 @@ def find_ncu() -> str:
 def report_counters(workload: Workload[Any], config: TrainingConfig, reporter: Reporter) -> None:
     """Report the FLOPs that the GPU executes in a step, and the bytes that it moves to and from its memory.
 
-    Raises:
-        WorkloadError: ncu cannot count here, for the reason given.
+    Raises WorkloadError: ncu cannot count here, for the reason given.
     """
     ncu = find_ncu()
     one_step = dataclasses.replace(config, **_COUNTED)

@@ -45,11 +45,7 @@ WORKLOADS: tuple[Workload[Any], ...] = (
 
 
 def find(name: str) -> Workload[Any]:
-    """Return the workload of that name, written with dashes or underscores.
-
-    Raises:
-        MisuseError: the name is unknown.
-    """
+    """Return the workload of that name, written with dashes or underscores. Raises MisuseError: the name is unknown."""
     by_name = {workload.name: workload for workload in WORKLOADS}
     dashed = name.replace("_", "-")
     if dashed in by_name:

@@ -80,10 +80,8 @@ class Reporter:
     ) -> "Reporter":
         """Return a reporter to the run directory in GPUAGENT_RUN_DIR, or to nowhere when that is not set.
 
-        RANK and TORCHELASTIC_RESTART_COUNT, as torchrun sets them, are 0 when they are not set.
-
-        Raises:
-            MisuseError: GPUAGENT_RUN_DIR is not a directory, or one of the others is not a number.
+        RANK and TORCHELASTIC_RESTART_COUNT, as torchrun sets them, are 0 when they are not set. Raises MisuseError:
+        GPUAGENT_RUN_DIR is not a directory, or one of the others is not a number.
         """
         rank = number_in(environment, "RANK", 0)
         directory = environment.get("GPUAGENT_RUN_DIR")
@@ -134,8 +132,7 @@ class Reporter:
     def result(self, name: str, value: float | str, *, unit: str | None = None, phase: str | None = None) -> None:
         """Report a figure or a text of the whole run, or of one phase of it.
 
-        Raises:
-            NonFiniteError: the value is NaN or infinite.
+        Raises NonFiniteError: the value is NaN or infinite.
         """
         result = Result(name=name, value=_finite(name, value), unit=unit, phase=phase)
         self.results.append(result)
@@ -165,8 +162,7 @@ class Reporter:
     def event(self, event: str, figures: Mapping[str, float]) -> None:
         """Report another event, such as a recovery, with its figures.
 
-        Raises:
-            NonFiniteError: a figure is NaN or infinite.
+        Raises NonFiniteError: a figure is NaN or infinite.
         """
         self._add({"event": event, **{name: _finite(name, value) for name, value in figures.items()}})
 
@@ -212,8 +208,7 @@ def _finite(name: str, value: Any) -> Any:
 def number_in(environment: Mapping[str, str], name: str, default: int) -> int:
     """Return the number in a variable of torchrun, or `default` when it is not set.
 
-    Raises:
-        MisuseError: it is not a number.
+    Raises MisuseError: it is not a number.
     """
     text = environment.get(name) or str(default)
     if not text.isdecimal():

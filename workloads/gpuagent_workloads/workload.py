@@ -72,8 +72,7 @@ class Checked:
     def check_together(self) -> None:
         """Check parameters of this class that depend on one another; those of the classes above are checked before.
 
-        Raises:
-            MisuseError: they contradict one another.
+        Raises MisuseError: they contradict one another.
         """
 
 

@@ -86,8 +86,7 @@ class Bench:
     def run(self, *, anew: bool) -> int:
         """Make the runs and print the answer; return 1 if a run failed.
 
-        Raises:
-            GpuAgentError: a run of the first round failed, or a cell cannot run here.
+        Raises GpuAgentError: a run of the first round failed, or a cell cannot run here.
         """
         self._check()
         folder, node_id = find_place(self.config)
@@ -260,8 +259,7 @@ class _BenchLines(RunLines):
     def end(self, trial: Trial, update: RunUpdate, seconds: float, cool_down_seconds: float) -> None:
         """Print how a run ended.
 
-        Raises:
-            FirstRoundError: it failed in the first round, as all cells but one did, or the only one.
+        Raises FirstRoundError: it failed in the first round, as all cells but one did, or the only one.
         """
         super().end(trial, update, seconds, cool_down_seconds)
         if update.status == "succeeded":

@@ -54,8 +54,7 @@ def is_reachable(addresses: str) -> bool:
 def own_collector(store: str, token_file: Path) -> Iterator[str]:
     """Start a collector, yield its address, and end it once it has stored what it received.
 
-    Raises:
-        GpuAgentError: it is not installed, or does not start, such as where another one has the store.
+    Raises GpuAgentError: it is not installed, or does not start, such as where another one has the store.
     """
     program = find_collector_command()
     if program is None:

@@ -32,8 +32,7 @@ FROM runs WHERE experiment = '{}' AND ended_at IS NOT NULL"""
 def check_answer(words: Sequence[str]) -> None:
     """Check the commands of an answer, by `collector` with these words, where that is installed.
 
-    Raises:
-        MisuseError: one has an option, facet or metric that does not exist, or the folder cannot be made.
+    Raises MisuseError: one has an option, facet or metric that does not exist, or the folder cannot be made.
     """
     program = find_collector_command()
     if program and words:

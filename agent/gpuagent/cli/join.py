@@ -93,8 +93,7 @@ def _join_text(join_file: Path | None) -> str:
 async def _greet(access: "Access", node_uuid: str, name: str) -> None:
     """Introduce this node to the collector, which binds the token to it.
 
-    Raises:
-        GpuAgentError: the collector refuses, or does not answer.
+    Raises GpuAgentError: the collector refuses, or does not answer.
     """
     import grpc
 

@@ -235,8 +235,7 @@ run_options = _decorator((common_run_options(beside={"shell_complete": complete_
 def agent_config(options: dict[str, Any], *, allow_commands: bool) -> "AgentConfig":
     """Remove the options of `agent_options` from `options`; return them as an AgentConfig.
 
-    Raises:
-        MisuseError: a label is not NAME=VALUE, or a name is too long or not printable.
+    Raises MisuseError: a label is not NAME=VALUE, or a name is too long or not printable.
     """
     from gpuagent.agent_config import AgentConfig
     from gpuagent.delivery.uplink import Delivery

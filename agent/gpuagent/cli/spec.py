@@ -27,8 +27,7 @@ def run_spec(
 ) -> RunSpec:
     """Return the request of `run_options`, made here; the arguments are those of `make_spec`.
 
-    Raises:
-        MisuseError: a word is no parameter, one is given twice, or a name or a limit is invalid.
+    Raises MisuseError: a word is no parameter, one is given twice, or a name or a limit is invalid.
     """
     spec = make_spec(workload, program, words, labels, **options)
     spec.environment, spec.image = split_name(options["environment"])

@@ -47,8 +47,7 @@ class Joined:
     def collector(self) -> str | None:
         """The collector's HOST:PORT; None: the user has not joined one.
 
-        Raises:
-            GpuAgentError: the file cannot be read.
+        Raises GpuAgentError: the file cannot be read.
         """
         address = self.folder / _ADDRESS
         try:
@@ -82,8 +81,7 @@ class Joined:
 def split(text: str) -> tuple[str, str]:
     """Return the token and the CA certificates in `text`; certificates are empty without TLS.
 
-    Raises:
-        GpuAgentError: `text` is not the output of `collector tokens create`.
+    Raises GpuAgentError: `text` is not the output of `collector tokens create`.
     """
     token, _, rest = text.strip().partition("\n")
     token, certificates = token.strip(), rest.strip()

@@ -31,8 +31,7 @@ ENVIRONMENTS: tuple[Environment, ...] = (
 def find_environment(name: str) -> Environment:
     """Return the environment called `name`; an empty name means bare.
 
-    Raises:
-        MisuseError: no environment has that name.
+    Raises MisuseError: no environment has that name.
     """
     for environment in ENVIRONMENTS:
         if environment.name == (name or "bare"):
@@ -46,8 +45,7 @@ def find_environment(name: str) -> Environment:
 def split_name(text: str) -> tuple[str, str]:
     """Return the environment's name and the image of ENV[:IMAGE]; an image's path made absolute, "" for no image.
 
-    Raises:
-        MisuseError: no environment has that name.
+    Raises MisuseError: no environment has that name.
     """
     name, _, image = text.partition(":")
     if not name:

@@ -21,11 +21,7 @@ class Bare(Environment):
         check_pinned(self.name, limits)
 
     def launch(self, job: Job) -> Launch:
-        """Return the program itself, on as many CPUs as it may use.
-
-        Raises:
-            MisuseError: the program does not exist.
-        """
+        """Return the program itself, on as many CPUs as it may use. Raises MisuseError: the program does not exist."""
         # A relative path counts from where the program starts, not from where the agent does.
         program = job.program[0]
         if os.sep in program and job.working_directory:

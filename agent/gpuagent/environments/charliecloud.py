@@ -58,8 +58,7 @@ class Charliecloud(Container):
     def launch(self, job: Job) -> Launch:
         """Return the command that becomes the program; nothing is left of the container after its processes.
 
-        Raises:
-            GpuAgentError: the image lacks a directory to mount on, and it cannot be made.
+        Raises GpuAgentError: the image lacks a directory to mount on, and it cannot be made.
         """
         return self._launch(job, job.run_directory.parent)
 

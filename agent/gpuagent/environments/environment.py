@@ -196,8 +196,7 @@ class Environment(ABC):
     def check(self) -> None:  # noqa: B027 - a process needs nothing
         """Check that this node can use it.
 
-        Raises:
-            EnvironmentUnavailableError: a program is missing or does not answer.
+        Raises EnvironmentUnavailableError: a program is missing or does not answer.
         """
 
     def find_image(self, name: str | None) -> Image | None:
@@ -214,16 +213,14 @@ class Environment(ABC):
     def find_elsewhere(self, job: Job, home: Home) -> Elsewhere | None:  # noqa: ARG002
         """Return where `job` has to measure itself; None: this agent can follow it.
 
-        Raises:
-            GpuAgentError: the job is refused everywhere.
+        Raises GpuAgentError: the job is refused everywhere.
         """
         return None
 
     def meeting_point(self, run_id: str) -> str:
         """Return HOST:PORT where the ranks of a run elsewhere meet, on the first of its nodes.
 
-        Raises:
-            MisuseError: its runs elsewhere have one node.
+        Raises MisuseError: its runs elsewhere have one node.
         """
         raise MisuseError(f"{self.name} has no meeting point for {run_id}; give --rendezvous HOST:PORT")
 
@@ -249,10 +246,7 @@ class Environment(ABC):
     def launch_beside(self, job: Job) -> Launch:
         """Return the command that starts `job`, without limits, as the neighbour of another one in the same image.
 
-        Its run directory is a subdirectory of the other's.
-
-        Raises:
-            GpuAgentError: the job cannot start here.
+        Its run directory is a subdirectory of the other's. Raises GpuAgentError: the job cannot start here.
         """
         return self.launch(job)
 

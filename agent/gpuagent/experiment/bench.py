@@ -124,8 +124,7 @@ def _alternatives(inside: str) -> list[str]:
 def split_line(line: str) -> list[str]:
     """Return the words of a command line: its own, or those of a shell where only that understands it.
 
-    Raises:
-        MisuseError: it is empty, or a quotation has no end.
+    Raises MisuseError: it is empty, or a quotation has no end.
     """
     try:
         words = shlex.split(line)

@@ -130,8 +130,7 @@ def studies() -> list[Path]:
 def find_file(given: Path) -> Path:
     """Return the file of an experiment: one of the user's, or a study by its name.
 
-    Raises:
-        MisuseError: neither exists.
+    Raises MisuseError: neither exists.
     """
     if given.exists():
         return given
@@ -146,8 +145,7 @@ def find_file(given: Path) -> Path:
 def read_experiment(path: Path) -> Experiment:
     """Return the experiment in a file.
 
-    Raises:
-        MisuseError: the file cannot be read, is no YAML, or does not fit the schema; names the place.
+    Raises MisuseError: the file cannot be read, is no YAML, or does not fit the schema; names the place.
     """
     try:
         content = path.read_bytes()
@@ -159,8 +157,7 @@ def read_experiment(path: Path) -> Experiment:
 def parse_experiment(content: bytes, name: str) -> Experiment:
     """Return the experiment in the content of a file; `name` is the file's, for messages.
 
-    Raises:
-        MisuseError: the content is too large, no YAML, or does not fit the schema; names the place.
+    Raises MisuseError: the content is too large, no YAML, or does not fit the schema; names the place.
     """
     if len(content) > MAX_EXPERIMENT_BYTES:
         raise MisuseError(f"{name} is no experiment: it has more than {MAX_EXPERIMENT_BYTES} bytes")
@@ -384,8 +381,7 @@ def _values(value: Any) -> list[str]:
 def distinct(cells: Iterable[Cell]) -> tuple[Cell, ...]:
     """Return the cells, each once, with the words in which commands of one name differ.
 
-    Raises:
-        MisuseError: there are too many.
+    Raises MisuseError: there are too many.
     """
     every = list({cell.key: cell for cell in itertools.islice(cells, MAX_RUNS + 1)}.values())
     if len(every) > MAX_RUNS:

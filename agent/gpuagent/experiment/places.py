@@ -16,8 +16,7 @@ _KEYS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
 def read_yaml(content: bytes, name: str) -> tuple[Any, Any]:
     """Return the data in the content of a file, and its tree of nodes, for `mark`; `name` is the file's, for messages.
 
-    Raises:
-        MisuseError: the content is empty or no YAML, or has values that no experiment can mean; names the place.
+    Raises MisuseError: the content is empty or no YAML, or has values that no experiment can mean; names the place.
     """
     import yaml  # 20 ms, which no other command needs
 

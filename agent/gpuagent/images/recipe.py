@@ -29,8 +29,7 @@ _METADATA = ("METADATA", "WHEEL", "entry_points.txt")
 def write_wheel(folder: Path) -> Path:
     """Write the wheel into `folder` and return its path. An editable installation gives its source tree.
 
-    Raises:
-        GpuAgentError: gpuagent is not installed but runs from a folder.
+    Raises GpuAgentError: gpuagent is not installed but runs from a folder.
     """
     try:
         installed = importlib.metadata.distribution("gpuagent")
@@ -139,8 +138,7 @@ def write_context(folder: Path, ingredients: Ingredients) -> None:
 def build_arguments(folder: Path, ingredients: Ingredients, build: str) -> dict[str, str]:
     """Return the build arguments for the Dockerfile that `write_context` wrote.
 
-    Raises:
-        MisuseError: the Dockerfile lacks an argument that was asked for.
+    Raises MisuseError: the Dockerfile lacks an argument that was asked for.
     """
     text = (folder / "recipe").read_text(encoding="utf-8")
     given = {name: value for name, value in ingredients.arguments().items() if name != "BASE" or takes(text, name)}
@@ -159,10 +157,8 @@ def with_base(recipe: str, base: str) -> str:
     """Return a recipe without arguments, with another image to begin with.
 
     In a definition file the base may be a file or a directory of this machine, or name the kind of registry, as in
-    oras://…; else it is an image of a registry of Docker's kind.
-
-    Raises:
-        MisuseError: it begins with several images, or with none; or there is no file `base`.
+    oras://…; else it is an image of a registry of Docker's kind. Raises MisuseError: it begins with several images, or
+    with none; or there is no file `base`.
     """
     if len(_BASE.findall(recipe)) != 1:
         raise MisuseError("this recipe has no one FROM that --base could replace; give it an ARG BASE")

@@ -43,8 +43,7 @@ class ImageRecords:
     def add(self, environment: str, image: Image, durations: Durations) -> Durations:
         """Store `durations` beside the known times of `image`; return all of them.
 
-        Raises:
-            OSError: the file cannot be written.
+        Raises OSError: the file cannot be written.
         """
         new = {name: seconds for name, seconds in asdict(durations).items() if seconds is not None}
         known = {**asdict(self.find(environment, image)), **new}

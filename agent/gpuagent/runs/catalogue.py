@@ -35,11 +35,7 @@ class Parameter:
     maximum: float | None = None
 
     def parse(self, text: str) -> ParameterValue:
-        """Return the value that `text` stands for.
-
-        Raises:
-            MisuseError: it is not one of this parameter's values.
-        """
+        """Return the value that `text` stands for. Raises MisuseError: it is not one of this parameter's values."""
         try:
             value = self._parse(text)
         except (ValueError, KeyError) as error:
@@ -84,8 +80,7 @@ class Workload:
     def complete(self, given: Mapping[str, str]) -> dict[str, ParameterValue]:
         """Return every parameter with its value: as given, or its default.
 
-        Raises:
-            MisuseError: a parameter does not exist, or a value does not fit.
+        Raises MisuseError: a parameter does not exist, or a value does not fit.
         """
         by_name = {parameter.name: parameter for parameter in self.parameters}
         values: dict[str, ParameterValue] = {name: parameter.default for name, parameter in by_name.items()}
@@ -108,8 +103,7 @@ class Catalogue:
     def workloads(self) -> dict[str, Workload]:
         """Return the workloads by name; the first call starts the workloads package.
 
-        Raises:
-            GpuAgentError: the package is missing, or does not answer.
+        Raises GpuAgentError: the package is missing, or does not answer.
         """
         if self._workloads is None:
             self._workloads = {workload.name: workload for workload in parse_list(ask(self._python, as_json=True))}
@@ -147,8 +141,7 @@ class Catalogue:
 def ask(python: str, *, as_json: bool, names: Sequence[str] = ()) -> str:
     """Return the list that `python` prints of its workloads, or of those in `names`.
 
-    Raises:
-        GpuAgentError: the package is missing, or does not answer.
+    Raises GpuAgentError: the package is missing, or does not answer.
     """
     try:
         done = subprocess.run(
@@ -174,8 +167,7 @@ def ask(python: str, *, as_json: bool, names: Sequence[str] = ()) -> str:
 def parse_list(text: str) -> Sequence[Workload]:
     """Return the workloads in the output of `python -m gpuagent_workloads list --json`.
 
-    Raises:
-        GpuAgentError: the text is something else.
+    Raises GpuAgentError: the text is something else.
     """
     try:
         return [

@@ -195,8 +195,7 @@ def _as_float(value: Value) -> float | None:
 def parse_event(line: bytes) -> dict[str, object]:
     """Return the event in `line`: an object with `t` (Unix nanoseconds) and `event` (text).
 
-    Raises:
-        MalformedEventError: the line is something else.
+    Raises MalformedEventError: the line is something else.
     """
     if len(line) > MAX_LINE_BYTES:
         raise MalformedEventError(f"the line is longer than {MAX_LINE_BYTES} bytes")
@@ -217,8 +216,7 @@ def parse_event(line: bytes) -> dict[str, object]:
 def event_rows(event: Event, run_id: str, rank: int) -> Iterator[EventRow]:
     """Yield the rows that store `event`: one, or one for each of several steps.
 
-    Raises:
-        MalformedEventError: a field is missing or of the wrong type.
+    Raises MalformedEventError: a field is missing or of the wrong type.
     """
     if event["event"] != "steps":
         yield event_row(event, run_id, rank)
@@ -230,8 +228,7 @@ def event_rows(event: Event, run_id: str, rank: int) -> Iterator[EventRow]:
 def _each_step(event: Event) -> Iterator[Event]:
     """Yield the steps of an event `steps`, each as an event.
 
-    Raises:
-        MalformedEventError: a list is missing, has another length or something else in it.
+    Raises MalformedEventError: a list is missing, has another length or something else in it.
     """
     # In the short form steps follow one another and the last ends at `t`; their times are in nanoseconds.
     wall = event.get("wall_nano", event.get("wall_seconds"))

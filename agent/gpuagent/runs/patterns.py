@@ -41,8 +41,7 @@ class Template:
     def __init__(self, text: str) -> None:
         """Compile `text`.
 
-        Raises:
-            MisuseError: it has no field, too many, an unknown one, or two without a text between them.
+        Raises MisuseError: it has no field, too many, an unknown one, or two without a text between them.
         """
         self.text = text
         pieces = _FIELD.split(text)
@@ -172,8 +171,7 @@ NO_PATTERN = "none"
 def find_patterns(given: str) -> tuple[Pattern, ...]:
     """Return the patterns to try: all ready ones, the one of that name, or the template that is given.
 
-    Raises:
-        MisuseError: it is neither the name of a ready pattern nor a template.
+    Raises MisuseError: it is neither the name of a ready pattern nor a template.
     """
     if given == NO_PATTERN:
         return ()

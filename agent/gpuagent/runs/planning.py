@@ -171,8 +171,7 @@ def make_job(
 def observed(job: Job) -> Job:
     """Return `job` with the package first in the PYTHONPATH of its program, which starts it in every Python.
 
-    Raises:
-        GpuAgentError: the package is missing, or cannot be copied into the run directory.
+    Raises GpuAgentError: the package is missing, or cannot be copied into the run directory.
     """
     found = importlib.util.find_spec(_OBSERVE_PACKAGE)
     sources = [Path(folder) for folder in (found.submodule_search_locations or ())] if found else []
@@ -296,8 +295,7 @@ class Planner:
 def _check_harmless(spec: RunSpec) -> None:
     """Check that a request of another user than the owner can start no program of that user's.
 
-    Raises:
-        GpuAgentError: it could.
+    Raises GpuAgentError: it could.
     """
     given = [_IN_WORDS.get(field.name, field.name) for field, _ in spec.ListFields() if field.name not in _FOR_ALL]
     given += [f"the parameter {name}" for name in sorted(_FOR_OWNERS) if name in spec.parameters]
@@ -338,8 +336,7 @@ def _check(spec: RunSpec) -> None:
 def _check_of_commands(spec: RunSpec, environment: Environment) -> None:
     """Check the options that are for commands alone, or for workloads.
 
-    Raises:
-        MisuseError: the other is given them, or one of them is invalid.
+    Raises MisuseError: the other is given them, or one of them is invalid.
     """
     if spec.command and spec.parameters:
         raise MisuseError("a command takes its own arguments; --param is for built-in workloads")

@@ -147,8 +147,7 @@ class Runner:
     def follow(self, plans: Sequence[PlannedRun]) -> Generator[RunUpdate, None, None]:
         """Queue `plans` and yield their updates to their ends; closing the iterator cancels them.
 
-        Raises:
-            GpuAgentError: as `submit`.
+        Raises GpuAgentError: as `submit`.
         """
         updates: queue.SimpleQueue[RunUpdate] = queue.SimpleQueue()
         run_ids = self.submit(plans, updates.put)
@@ -311,8 +310,7 @@ class Runner:
     def read_output(self, run_id: str, stream: str, offset_bytes: int | None) -> Piece:
         """Return a piece of a run's `stream`, from `offset_bytes` or shortly before its end.
 
-        Raises:
-            GpuAgentError: the stream is unknown, or the run directory is gone.
+        Raises GpuAgentError: the stream is unknown, or the run directory is gone.
         """
         if stream not in STREAMS:
             raise GpuAgentError(f"unknown stream {stream!r}; a run has {' and '.join(STREAMS)}")

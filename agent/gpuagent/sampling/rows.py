@@ -203,10 +203,7 @@ def encode_records(tables: Mapping[str, Sequence[Row]]) -> bytes:
 
     A column that holds a str in any row is text, one that holds a float is float64, else int64. A column that a row
     lacks is NULL, and so are a float that is not finite and an integer that exceeds 64 bits: NVML and the kernel report
-    some absent figures as the largest unsigned number.
-
-    Raises:
-        ValueError: a column mixes text with numbers.
+    some absent figures as the largest unsigned number. Raises ValueError: a column mixes text with numbers.
     """
     records = records_pb2.Records()
     for name, rows in tables.items():

@@ -117,8 +117,7 @@ def ask(dcgmi: str, *arguments: str) -> str:
 class Monitor:
     """A running `dcgmi dmon`: a child of the agent, which outlives it at most until the next row is printed.
 
-    Raises:
-        DcgmError: dcgmi cannot be started.
+    Raises DcgmError: dcgmi cannot be started.
     """
 
     def __init__(self, dcgmi: str, gpus: Sequence[str], fields: Sequence[int]) -> None:
@@ -145,8 +144,7 @@ class Monitor:
     def read_rows(self) -> dict[str, dict[str, float]]:
         """Return the last row of each GPU, by DCGM's number, that was printed since the last call.
 
-        Raises:
-            DcgmError: it has ended.
+        Raises DcgmError: it has ended.
         """
         # Polled before the reading, so that its last lines are not missed.
         has_ended = self._process.poll() is not None

@@ -166,8 +166,7 @@ _OF_MACHINE = frozenset({"SwapTotal", "SwapFree"})
 def parse_meminfo(text: str) -> dict[str, int]:
     """Return the lines that are used, in bytes; those that an old kernel lacks are left out.
 
-    Raises:
-        ValueError: this is not a /proc/meminfo.
+    Raises ValueError: this is not a /proc/meminfo.
     """
     numbers = _read_lines(text)
     if "MemTotal" not in numbers:
@@ -306,8 +305,7 @@ class HostDisk(FileSource):
 def parse_net_dev(text: str) -> dict[str, tuple[int, int]]:
     """Return (bytes received, bytes sent) of each interface; the heading and incomplete lines are left out.
 
-    Raises:
-        ValueError: this is not a /proc/net/dev.
+    Raises ValueError: this is not a /proc/net/dev.
     """
     interfaces: dict[str, tuple[int, int]] = {}
     for line in text.splitlines():

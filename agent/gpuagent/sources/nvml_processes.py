@@ -25,8 +25,7 @@ _IDLE_NANO = 5_000_000_000
 def running_processes(nvml: Nvml, uuid: str) -> Sequence[Mapping[str, Any]]:
     """Return `pid` and `usedGpuMemory` (bytes or None) of each compute process on the GPU.
 
-    Raises:
-        NvmlError: the driver does not list them.
+    Raises NvmlError: the driver does not list them.
     """
     processes: Sequence[Mapping[str, Any]]
     # Drivers before 510 lack the third, those before 450 the second.

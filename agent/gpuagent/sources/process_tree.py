@@ -29,8 +29,7 @@ _MOST_CORES = os.sysconf("SC_NPROCESSORS_CONF") + 1
 def parse_statm(text: str) -> tuple[int, int]:
     """Return (resident, anonymous) bytes of a /proc/PID/statm; they are VmRSS and RssAnon of its status file.
 
-    Raises:
-        ValueError: this is another file.
+    Raises ValueError: this is another file.
     """
     _, resident, shared, *_ = map(int, text.split())
     return resident * _PAGE_BYTES, (resident - shared) * _PAGE_BYTES
@@ -39,8 +38,7 @@ def parse_statm(text: str) -> tuple[int, int]:
 def parse_io(text: str) -> tuple[int, int]:
     """Return the bytes that a process and its ended children have read from and written to storage.
 
-    Raises:
-        ValueError: this is not a /proc/PID/io.
+    Raises ValueError: this is not a /proc/PID/io.
     """
     lines = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
     if "read_bytes" not in lines or "write_bytes" not in lines:

@@ -130,8 +130,7 @@ class Source(Protocol):
     def read(self, now: Instant) -> Iterable[Reading]:
         """Read once.
 
-        Raises:
-            SourceError: this reading failed; earlier rows count. A value that alone is unavailable is None instead.
+        Raises SourceError: this reading failed; earlier rows count. A value that alone is unavailable is None instead.
         """
         ...
 

@@ -30,8 +30,7 @@ _PICTURES = (".png", ".svg")
 def check_answers(answers: "Sequence[Answer]") -> None:
     """Check the options of the commands that answer an experiment.
 
-    Raises:
-        MisuseError: one is no such command, or has an option, facet or metric that does not exist.
+    Raises MisuseError: one is no such command, or has an option, facet or metric that does not exist.
     """
     from gpuagent_collector.cli.answers import parse
 
@@ -53,8 +52,7 @@ def check_folder(folder: Path) -> None:
 def answer_question(question: "Question", reader: "StreamingReader", folder: Path) -> int:
     """Print the answer of an experiment, and write it into a folder; return 1 if no command has an answer.
 
-    Raises:
-        GpuAgentError: the folder cannot be written.
+    Raises GpuAgentError: the folder cannot be written.
     """
     from gpuagent_collector.present.files import appearing
     from gpuagent_collector.present.new_files import for_others

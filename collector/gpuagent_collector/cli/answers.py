@@ -153,8 +153,7 @@ def _add_place(place: Sequence[str], answer: "Answer") -> "Answer":
 def parse(words: Sequence[str]) -> tuple[AnswerCommand, dict[str, Any]]:
     """Return an answer and what its function takes, from a command as an experiment or a notebook has it.
 
-    Raises:
-        MisuseError: no such command answers, or it has an option, facet or metric that does not exist.
+    Raises MisuseError: no such command answers, or it has an option, facet or metric that does not exist.
     """
     name = words[0] if words else ""
     if name not in ANSWERS:

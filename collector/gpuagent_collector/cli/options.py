@@ -141,8 +141,7 @@ class ReaderOptions:
     def open_to_change(self) -> Iterator["Changer"]:
         """Open the collector or the store for changes, print its name on stderr, and close it on exit.
 
-        Raises:
-            GpuAgentError: neither can be changed.
+        Raises GpuAgentError: neither can be changed.
         """
         from gpuagent_collector.exchange.changing import open_changer
 
@@ -164,8 +163,7 @@ class CollectorOptions:
     def open(self) -> Iterator["RemoteReader"]:
         """Connect to the collector, and close the connection on exit.
 
-        Raises:
-            GpuAgentError: no collector listens, or there is no token for it.
+        Raises GpuAgentError: no collector listens, or there is no token for it.
         """
         from gpuagent_collector.query.reader import open_collector
 
@@ -194,11 +192,7 @@ class ReadingCommand(click.Command):
     """A command that reads the stores whose files are among its words: one as by --store, several as one store."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words without those of stores.
-
-        Raises:
-            MisuseError: a word names a store that does not exist.
-        """
+        """Parse the words without those of stores. Raises MisuseError: a word names a store that does not exist."""
         args = [_Word(word) for word in args]
         options: list[click.Parameter] = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
         parser = click.Command(self.name, params=options, add_help_option=False).make_parser(ctx)
@@ -379,11 +373,7 @@ _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
 
 def parse_time(option: str, text: str) -> timedelta:
-    """Return the time that 12h, 7d or 52w stands for.
-
-    Raises:
-        MisuseError: the text has another form; names `option`.
-    """
+    """Return the time that 12h, 7d or 52w stands for. Raises MisuseError: the text has another form; names `option`."""
     match = re.fullmatch(r"([0-9]{1,5})([hdw])", text)
     if match is None or not int(match[1]):
         raise MisuseError(f"{option} takes a whole number above 0 and h, d or w, such as 90d; not {text!r}")

@@ -79,11 +79,7 @@ def _parameters(_context: click.Context, _option: click.Parameter, given: Sequen
 
 
 def check_facet(_context: click.Context, _option: click.Parameter, names: str | tuple[str, ...] | None) -> str | None:
-    """Return the facets of --by, comma-separated.
-
-    Raises:
-        MisuseError: one does not exist.
-    """
+    """Return the facets of --by, comma-separated. Raises MisuseError: one does not exist."""
     if names is None:
         return None
     from gpuagent_collector.runs.facets import find_facet

@@ -103,10 +103,8 @@ class Removal:
     def of_runs(cls, connection: duckdb.DuckDBPyConnection, chosen: RunFilter) -> "Removal":
         """Select these runs, and samples of their nodes from times in which no other run was there.
 
-        A run is named by its identity or the beginning of it.
-
-        Raises:
-            MisuseError: there is no such run, or several begin like this.
+        A run is named by its identity or the beginning of it. Raises MisuseError: there is no such run, or several
+        begin like this.
         """
         ask = ask_within(connection)
         # Rows of a removed run can have been delivered since, so any row that names it counts.
@@ -132,8 +130,7 @@ class Removal:
     def of_node(cls, connection: duckdb.DuckDBPyConnection, name: str) -> "Removal":
         """Select all rows of the nodes with this hostname, UUID or key, and the runs that it took part in.
 
-        Raises:
-            MisuseError: there is no such node.
+        Raises MisuseError: there is no such node.
         """
         node_ids = [node_id for (node_id,) in connection.execute(_NODES, [name]).fetchall()]
         if not node_ids:
@@ -275,8 +272,7 @@ def open_changer(
 ) -> Iterator[Changer]:
     """Open `store`, or the collector at `address`; without either, the default collector or the default store.
 
-    Raises:
-        GpuAgentError: neither exists, or it cannot be changed.
+    Raises GpuAgentError: neither exists, or it cannot be changed.
     """
     place = None if store else find_collector(address)
     if place is None:

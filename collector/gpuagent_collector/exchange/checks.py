@@ -63,8 +63,7 @@ class Verdict:
 def check(reader: Reader, progress: Callable[[str, int], None]) -> Verdict:
     """Read the whole store and return every fault; call `progress` with each table and its number of rows.
 
-    Raises:
-        GpuAgentError: the store cannot be queried at all, or this command does not know its schema.
+    Raises GpuAgentError: the store cannot be queried at all, or this command does not know its schema.
     """
     version = _number(reader, "SELECT max(version) AS version FROM schema_migrations")
     if version > newest_version():

@@ -83,11 +83,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest":
-        """Read the manifest of an export.
-
-        Raises:
-            ExportError: there is no manifest, or it is not one of an export.
-        """
+        """Read the manifest of an export. Raises ExportError: there is no manifest, or it is not one of an export."""
         file = folder / MANIFEST
         try:
             if file.stat().st_size > _LARGEST_BYTES:
@@ -123,8 +119,7 @@ class CheckedExport:
     def open(cls, folder: Path) -> "CheckedExport":
         """Read and check the whole of an export.
 
-        Raises:
-            ExportError: the export is damaged, incomplete, or does not fit this collector's schema.
+        Raises ExportError: the export is damaged, incomplete, or does not fit this collector's schema.
         """
         manifest = Manifest.read(folder)
         if not 1 <= manifest.schema_version <= newest_version():

@@ -70,8 +70,7 @@ class LoggedStep:
 def read_log(path: Path, chosen: str | None = None) -> dict[int, LoggedStep]:
     """Return the steps of a log by number, in order; of a table of several runs, those of the run `chosen`.
 
-    Raises:
-        MisuseError: the format is unknown, there are no steps in it, or it is of several runs and none is chosen.
+    Raises MisuseError: the format is unknown, there are no steps in it, or it is of several runs and none is chosen.
     """
     if path.is_dir() and (path / "metrics").is_dir():
         records = _read_mlflow(path / "metrics")

@@ -43,8 +43,7 @@ class OtherStore:
     def open(cls, file: Path) -> Iterator["OtherStore"]:
         """Open the file read-only, which keeps any collector from writing it.
 
-        Raises:
-            StoreError: it is damaged, in use, newer than this collector, or no store of gpuagent.
+        Raises StoreError: it is damaged, in use, newer than this collector, or no store of gpuagent.
         """
         spec = StoreSpec.parse(f"ducklake:{file}")
         if not spec.data_directory.is_dir():
@@ -114,10 +113,7 @@ def merge(source: CheckedExport | OtherStore, store: Store) -> Sequence[Merged]:
     """Add the rows that the store lacks in one transaction; return the numbers by table.
 
     A run that gained rows after its summary is summarised again. The store must be opened with `exact`, because rows
-    are compared by their values.
-
-    Raises:
-        StoreError: the merge failed; the store is unchanged.
+    are compared by their values. Raises StoreError: the merge failed; the store is unchanged.
     """
     with store.transaction() as writing, closing(store.connect()) as before:
         merging = _Merging(before=before, writing=writing)

@@ -41,11 +41,7 @@ class SpoolError(GpuAgentError):
 
 
 def is_spool(file: Path) -> bool:
-    """Return whether this is an SQLite file.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Return whether this is an SQLite file. Raises OSError: the file cannot be read."""
     with file.open("rb") as content:
         return content.read(len(_SQLITE)) == _SQLITE
 

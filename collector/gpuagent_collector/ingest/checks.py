@@ -58,8 +58,7 @@ _FORMS: Mapping[str, Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
 def check_rows(decoded: Decoded) -> dict[str, int]:
     """Reject rows that no genuine agent sends; return the most bytes of a text by column, of those longer than usual.
 
-    Raises:
-        RejectedRecordsError: a session claims to be another, a text is too long, or JSON has another form.
+    Raises RejectedRecordsError: a session claims to be another, a text is too long, or JSON has another form.
     """
     if any(len(run_id) > MAX_NAME_CHARACTERS for run_id in decoded.run_ids):
         raise RejectedRecordsError(f"a run_id is longer than {MAX_NAME_CHARACTERS:,} characters")

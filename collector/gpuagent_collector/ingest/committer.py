@@ -56,8 +56,7 @@ class _LostSessionsError(Exception):
 class Committer:
     """A writer of groups of messages. It belongs to the one thread that writes the store.
 
-    Raises:
-        duckdb.Error: the marks cannot be read.
+    Raises duckdb.Error: the marks cannot be read.
     """
 
     def __init__(
@@ -87,8 +86,7 @@ class Committer:
     def claim(self, session_ids: Iterable[int]) -> dict[int, int]:
         """Make these sessions ours, and return the highest committed number of those that have one.
 
-        Raises:
-            duckdb.Error: the store failed.
+        Raises duckdb.Error: the store failed.
         """
         wanted = tuple(session_ids)
         known_marks, self._marks = self._current_marks(), None
@@ -100,11 +98,8 @@ class Committer:
         """Write the messages and their marks in one transaction.
 
         A message that cannot be stored is rejected alone, and its neighbours are stored. Messages of sessions that are
-        not ours are skipped.
-
-        Raises:
-            duckdb.Error: the store failed. Nothing is written, or it is unknown; a retry with the same messages is
-                right in both cases.
+        not ours are skipped. Raises duckdb.Error: the store failed. Nothing is written, or it is unknown; a retry with
+        the same messages is right in both cases.
         """
         try:
             return self._write_owned(lambda: self._check(messages))

@@ -131,8 +131,7 @@ class Decoder:
     def decode(self, records: bytes, *, session_id: int, node_id: int) -> Decoded:
         """Return the rows in `records`, stamped with the session and node that the stream belongs to.
 
-        Raises:
-            RejectedRecordsError: the records do not fit the store, or are not records at all.
+        Raises RejectedRecordsError: the records do not fit the store, or are not records at all.
         """
         layout = self._layouts.find(records)
         message = _parse(records) if layout is None else _cut(records, layout)

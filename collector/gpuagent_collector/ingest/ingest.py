@@ -114,10 +114,8 @@ class Ingest:
     async def submit(self, message: Message) -> "asyncio.Future[Outcome]":
         """Queue a message as soon as there is room, and return the future of its outcome.
 
-        The future is cancelled when the writer stops before the message is committed.
-
-        Raises:
-            StoreError: the writer has stopped.
+        The future is cancelled when the writer stops before the message is committed. Raises StoreError: the writer has
+        stopped.
         """
         size_bytes = len(message.records)
         # A message larger than the limit is taken when it is alone.
@@ -137,8 +135,7 @@ class Ingest:
     async def settled_marks(self, session_ids: Iterable[int]) -> dict[int, int]:
         """Make these sessions ours after all queued messages are done; return their highest committed numbers.
 
-        Raises:
-            StoreError: the store cannot be read now, or the writer has stopped.
+        Raises StoreError: the store cannot be read now, or the writer has stopped.
         """
         marks: asyncio.Future[dict[int, int] | StoreError] = self._loop.create_future()
         self._writer.put(

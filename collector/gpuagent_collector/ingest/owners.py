@@ -49,8 +49,7 @@ class RunOwners:
     def load(self, group: Sequence[Decoded]) -> None:
         """Read the nodes of the runs that these messages name, in one statement for all.
 
-        Raises:
-            duckdb.Error: the store cannot be read.
+        Raises duckdb.Error: the store cannot be read.
         """
         while len(self._members) > _KEPT_RUNS:
             self._members.popitem(last=False)
@@ -87,8 +86,7 @@ class RunOwners:
     def check(self, decoded: Decoded) -> None:
         """Reject rows of other nodes' runs, and note the runs that these rows create or join; see `load`.
 
-        Raises:
-            RejectedRecordsError: there are such rows, or the node has too many open runs.
+        Raises RejectedRecordsError: there are such rows, or the node has too many open runs.
         """
         if not decoded.run_ids:
             return

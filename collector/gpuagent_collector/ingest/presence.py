@@ -91,10 +91,8 @@ def declare_lost(
 ) -> Sequence[str]:
     """End and return the runs whose agent has been silent for `after`, or that have lacked nodes for as long.
 
-    If the agent comes back, its own report of the run's end outranks this one (view `runs`).
-
-    Raises:
-        duckdb.Error: the store failed; nothing is written.
+    If the agent comes back, its own report of the run's end outranks this one (view `runs`). Raises duckdb.Error: the
+    store failed; nothing is written.
     """
     lost = [*_find_silent(connection, presence, now - after), *_find_incomplete(connection, presence, now - after)]
     if lost:

@@ -102,8 +102,7 @@ class Target:
     def parse(cls, text: str) -> "Target":
         """Read `platform=…,node=…,label.KEY=…`.
 
-        Raises:
-            MisuseError: the text has another form, or names one term twice.
+        Raises MisuseError: the text has another form, or names one term twice.
         """
         terms: dict[str, str] = {}
         for term in text.split(","):

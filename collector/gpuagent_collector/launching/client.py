@@ -38,8 +38,7 @@ class RunsClient:
     def launch(self, session_uuids: Sequence[str], spec: RunSpec) -> Sequence[pb.LaunchedRuns]:
         """Launch `spec` on the agents of these sessions; return their answers in the same order.
 
-        Raises:
-            MisuseError: the spec makes no sense.
+        Raises MisuseError: the spec makes no sense.
         """
         request = pb.LaunchRequest(session_uuids=session_uuids, spec=spec)
         return self._call(self._stub.Launch, request).agents

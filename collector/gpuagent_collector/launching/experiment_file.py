@@ -45,8 +45,7 @@ def find_file(word: str) -> Path | None:
 def read_file(path: Path, *, name: str | None, repeats: int | None, only: Sequence[str], force: bool) -> ExperimentFile:
     """Return the message that launches a file; agents check its content.
 
-    Raises:
-        MisuseError: the file cannot be read, or is too large.
+    Raises MisuseError: the file cannot be read, or is too large.
     """
     try:
         content = path.read_bytes()
@@ -62,8 +61,7 @@ def read_file(path: Path, *, name: str | None, repeats: int | None, only: Sequen
 def answers_in(file: ExperimentFile) -> Sequence[Answer]:
     """Return the commands that answer an experiment; none of a file that agents will reject, with its place.
 
-    Raises:
-        MisuseError: an answer is not a command that only reads.
+    Raises MisuseError: an answer is not a command that only reads.
     """
     try:
         return read_question(file).answers
@@ -78,10 +76,8 @@ class _NotReadableError(MisuseError):
 def read_question(file: ExperimentFile) -> Question:
     """Return the question of an experiment, and the commands of `collector` that answer it.
 
-    They come from the operator's own file: a command that an agent sends must not run here.
-
-    Raises:
-        MisuseError: the file is no experiment, or an answer is not a command that only reads.
+    They come from the operator's own file: a command that an agent sends must not run here. Raises MisuseError: the
+    file is no experiment, or an answer is not a command that only reads.
     """
     import yaml  # 20 ms, which no other command should pay
 

@@ -30,8 +30,7 @@ def open_runs(ask: Ask, experiment: str) -> list[NamedRun]:
 def find_parts(ask: Ask, run: NamedRun, node: str | None) -> list[NamedRun]:
     """Return the parts of a run on its nodes, or on the node with this name.
 
-    Raises:
-        MisuseError: the run is not on that node.
+    Raises MisuseError: the run is not on that node.
     """
     parts = [NamedRun(run_id=run.run_id, **row) for row in ask(_PARTS_SQL, [run.run_id])]
     if node is None:
@@ -44,11 +43,7 @@ def find_parts(ask: Ask, run: NamedRun, node: str | None) -> list[NamedRun]:
 
 
 def get_only_part(parts: Sequence[NamedRun]) -> NamedRun:
-    """Return the only part.
-
-    Raises:
-        MisuseError: there are several.
-    """
+    """Return the only part. Raises MisuseError: there are several."""
     if len(parts) > 1:
         raise MisuseError(f"{parts[0].run_id} is on {_list_nodes(parts)}; follow one: --node {parts[0].node}")
     return parts[0]

@@ -48,8 +48,7 @@ _ALIGNED = {Place.LEFT: (-2, "right"), Place.CENTER: (0, "center"), Place.RIGHT:
 def draw_panels(panels: Sequence[Panel], note: str, width_mm: float, *, columns: int = 1) -> Picture:
     """Return the panels in as many columns as are wished for, in a narrow figure in one, and a legend of all series.
 
-    Raises:
-        GpuAgentError: the figure would be too large to draw.
+    Raises GpuAgentError: the figure would be too large to draw.
     """
     picture = Picture(width_mm=width_mm, note=note)
     named = {series.name: series for panel in panels for series in reversed(panel.series) if series.name}
@@ -116,8 +115,7 @@ _MOST_PANELS = 24
 def draw_because(comparison: Comparison, width_mm: float) -> Picture:
     """Return the parts of each shown difference.
 
-    Raises:
-        GpuAgentError: no difference is shown of which the parts are known.
+    Raises GpuAgentError: no difference is shown of which the parts are known.
     """
     reasons = comparison.reasons[:_MOST_PANELS]
     if not reasons:
@@ -137,8 +135,7 @@ def draw_because(comparison: Comparison, width_mm: float) -> Picture:
 def draw_frontier(chosen: Selection, width_mm: float, *, delta: float) -> Picture:
     """Return a panel for each block and each thing but time that its runs have a figure of.
 
-    Raises:
-        GpuAgentError: no run has both a time and something else.
+    Raises GpuAgentError: no run has both a time and something else.
     """
     layout, facts = chosen.layout, chosen.facts
     found = []
@@ -161,11 +158,7 @@ def draw_frontier(chosen: Selection, width_mm: float, *, delta: float) -> Pictur
 
 
 def draw_rooflines(study: roofline.Study, width_mm: float) -> Picture:
-    """Return a panel for each device that has roofs.
-
-    Raises:
-        GpuAgentError: there is no roof.
-    """
+    """Return a panel for each device that has roofs. Raises GpuAgentError: there is no roof."""
     known = [one for one in study.rooflines if one.corners]
     if not known:
         raise GpuAgentError(
@@ -202,8 +195,7 @@ def draw_scaling(study: scaling_curves.Study, width_mm: float) -> Picture:
 def draw_serving(study: serving.Study, width_mm: float) -> Picture:
     """Return two kinds of latency by tokens a second; numbers are loads.
 
-    Raises:
-        GpuAgentError: no server reports a latency and its tokens a second.
+    Raises GpuAgentError: no server reports a latency and its tokens a second.
     """
     lines = study.lines[:MOST_LINES]
     panels = [replace(panel, title="") for panel in serving_panels(study)]

@@ -49,11 +49,7 @@ class _Line:
 
 
 def find_charts(names: Sequence[str]) -> list[Chart]:
-    """Return the quantities of these metrics.
-
-    Raises:
-        MisuseError: a metric is not sampled over time.
-    """
+    """Return the quantities of these metrics. Raises MisuseError: a metric is not sampled over time."""
     for name in names:
         if name not in CURVES:
             raise MisuseError(f"{name} has no curve over time; these have: {', '.join(CURVES)}")
@@ -65,8 +61,7 @@ def draw_over_time(
 ) -> Picture:
     """Return the curves of the median runs, with shades where they measured.
 
-    Raises:
-        GpuAgentError: no run has samples of these quantities.
+    Raises GpuAgentError: no run has samples of these quantities.
     """
     found = _lines(ask, chosen, charts, each, buckets=240 if width_mm < WIDE_MM else 480)
     # One more shows that some are left out.
@@ -213,8 +208,7 @@ Curves = Mapping[str, Mapping[float, float]]
 def draw_by_step(ask: Ask, chosen: Selection, names: Sequence[str], width_mm: float) -> Picture:
     """Return a panel for each reported figure, with a line for each row and side.
 
-    Raises:
-        GpuAgentError: no run reports one of them by step.
+    Raises GpuAgentError: no run reports one of them by step.
     """
     series = _series(chosen)
     lines = dict(list(series.items())[:MOST_LINES])

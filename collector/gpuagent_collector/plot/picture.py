@@ -212,8 +212,7 @@ class Picture:
     ) -> list[Axes]:
         """Return axes in rows of these heights, from the upper left; legend and note are drawn now.
 
-        Raises:
-            GpuAgentError: the figure would be too large to draw.
+        Raises GpuAgentError: the figure would be too large to draw.
         """
         size = self.size
         note = wrap(harmless(self.note), characters(self.width_mm - 4, size - 1.5))
@@ -244,11 +243,7 @@ class Picture:
         return list(grid.flat)
 
     def save(self, path: Path) -> None:
-        """Write the figure in the format that the name ends in.
-
-        Raises:
-            GpuAgentError: it cannot be written.
-        """
+        """Write the figure in the format that the name ends in. Raises GpuAgentError: it cannot be written."""
         ending = path.suffix.lower().lstrip(".")
         metadata: dict[str, Any] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[ending]
         drawn = io.BytesIO()  # matplotlib's PDF prints a traceback where the disk is full

@@ -29,8 +29,7 @@ _MOST_TICKS = 6
 def draw_links(ask: Ask, chosen: Selection, width_mm: float) -> Picture:
     """Return a curve for each side, and for each number of ranks within it, in a panel for each operation.
 
-    Raises:
-        GpuAgentError: no run reports operations by size.
+    Raises GpuAgentError: no run reports operations by size.
     """
     curves: dict[tuple[str, int | None], list[Point]] = {}
     runs: dict[tuple[str, int | None], int] = {}
@@ -104,8 +103,7 @@ Series = Mapping[str, Sequence[_Stacked]]
 def draw_split(ask: Ask, chosen: Selection, width_mm: float) -> Picture:
     """Return the time of a step and the layers of each stack, those on one GPU apart from those that are split.
 
-    Raises:
-        GpuAgentError: no run reports stacks.
+    Raises GpuAgentError: no run reports stacks.
     """
     # The cells of each side, whatever points their runs state.
     layout, cells = chosen.layout, defaultdict[str, list[Cell]](list)

@@ -28,11 +28,7 @@ _TEXT: Mapping[FileFormat, Writer] = {
 
 
 def format_of(path: Path) -> FileFormat:
-    """Return the format for the ending of a file's name.
-
-    Raises:
-        MisuseError: there is no format for it.
-    """
+    """Return the format for the ending of a file's name. Raises MisuseError: there is no format for it."""
     if path.suffix.lower() not in ENDINGS:
         raise MisuseError(f"{path} has no known ending; end it with {', '.join(ENDINGS)}, or give --format")
     return ENDINGS[path.suffix.lower()]
@@ -52,10 +48,7 @@ def check_writable(path: Path, *, force: bool) -> None:
 def appearing(path: Path) -> Iterator[Path]:
     """Yield a new file beside `path` that replaces it on success; on failure nothing is left behind.
 
-    It is a user's, to be shared as the user's umask says.
-
-    Raises:
-        GpuAgentError: it cannot be written.
+    It is a user's, to be shared as the user's umask says. Raises GpuAgentError: it cannot be written.
     """
     unfinished = None
     try:

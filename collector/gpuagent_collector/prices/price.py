@@ -173,8 +173,7 @@ def default_prices_file() -> Path:
 def find_prices(named: Path | None) -> Prices | None:
     """Return the prices in the named file, or else in the default one; None: there is no file.
 
-    Raises:
-        MisuseError: the file is missing, unreadable or invalid; with the line.
+    Raises MisuseError: the file is missing, unreadable or invalid; with the line.
     """
     path = named or default_prices_file()
     if named is None and not path.exists():
@@ -189,8 +188,7 @@ def find_prices(named: Path | None) -> Prices | None:
 def parse_prices(content: bytes, source: str) -> Prices:
     """Return the prices in a file's content; `source` is its name in messages.
 
-    Raises:
-        MisuseError: it contains no valid prices; with the line.
+    Raises MisuseError: it contains no valid prices; with the line.
     """
     if len(content) > _MOST_BYTES:
         raise MisuseError(f"{source} has {len(content):,} bytes; price files have at most {_MOST_BYTES:,}")
@@ -352,10 +350,8 @@ class Chosen:
 def convert(text: str, chosen: Chosen) -> str:
     """Return a price file with the prices of machines in one region.
 
-    Where zones of the region differ, the highest price counts.
-
-    Raises:
-        MisuseError: the text is no such catalogue, prices accelerators apart, or has none of these prices.
+    Where zones of the region differ, the highest price counts. Raises MisuseError: the text is no such catalogue,
+    prices accelerators apart, or has none of these prices.
     """
     reader = csv.DictReader(io.StringIO(text))
     missing = [column for column in _COLUMNS if column not in (reader.fieldnames or ())]

@@ -31,8 +31,7 @@ class MlflowTracker:
     def __init__(self, address: str) -> None:
         """Take its address, and what MLflow's own variables say of its user.
 
-        Raises:
-            MisuseError: the address is none of HTTP, or has a user in it.
+        Raises MisuseError: the address is none of HTTP, or has a user in it.
         """
         place = urlsplit(address)
         if place.scheme not in ("http", "https") or not place.hostname:
@@ -52,8 +51,7 @@ class MlflowTracker:
     def publish(self, run: PublishedRun) -> tuple[int, str]:
         """Add what the server lacks of a run; return how many values that were, and the address of the run there.
 
-        Raises:
-            GpuAgentError: the server does not answer, or refuses it.
+        Raises GpuAgentError: the server does not answer, or refuses it.
         """
         experiment_id = self._find_experiment(run.project)
         known = self._find_run(experiment_id, run) or self._create_run(experiment_id, run)

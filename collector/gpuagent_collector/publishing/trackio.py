@@ -48,8 +48,7 @@ class TrackioTracker:
     def publish(self, run: PublishedRun) -> tuple[int, str]:
         """Add what the project's database lacks of a run; return how many values that were, and the file.
 
-        Raises:
-            GpuAgentError: the database cannot be written.
+        Raises GpuAgentError: the database cannot be written.
         """
         file = self._folder / f"{re.sub(r'[^A-Za-z0-9_-]', '', run.project) or 'default'}.db"
         try:

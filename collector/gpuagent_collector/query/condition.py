@@ -19,8 +19,7 @@ Tree = dict[str, Any]
 def parenthesised(condition: str) -> str:
     """Return an SQL condition between parentheses.
 
-    Raises:
-        MisuseError: the text is not one expression, or has a parameter (`?`, `$1`), which has no value here.
+    Raises MisuseError: the text is not one expression, or has a parameter (`?`, `$1`), which has no value here.
     """
     check_text(condition)
     within = f"({condition}\n)"  # the end of the line closes a comment

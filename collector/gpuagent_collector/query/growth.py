@@ -89,12 +89,10 @@ class Growth:
     def check(self, statement: Tree, parameters: Sequence[Parameter] = ()) -> int | None:
         """Check a statement's syntax tree that the guard lets through; return the most bytes it makes of a row.
 
-        None: it gathers values of many rows, or keeps them where DuckDB does not count it, so it may be more.
-        What it may make is decided with texts of the usual length, and so does not depend on what agents store; what it
-        makes is returned with the longest that there are.
-
-        Raises:
-            MisuseError: what it makes of a row cannot be bounded, or is too much.
+        None: it gathers values of many rows, or keeps them where DuckDB does not count it, so it may be more. What it
+        may make is decided with texts of the usual length, and so does not depend on what agents store; what it makes
+        is returned with the longest that there are. Raises MisuseError: what it makes of a row cannot be bounded, or is
+        too much.
         """
         bound = _bound(statement, self._relations, parameters)
         if not (

@@ -186,8 +186,7 @@ class Guard:
     def read(self, sql: str) -> Statement:
         """Return the statement to execute, with its syntax tree.
 
-        Raises:
-            MisuseError: it is not one statement that only reads the store.
+        Raises MisuseError: it is not one statement that only reads the store.
         """
         check_text(sql)
         prefix, query = _split_explain(sql)
@@ -266,11 +265,7 @@ class Guard:
 
 
 def check_text(sql: str) -> None:
-    """Reject a text that is too long, or not UTF-8, before it is parsed.
-
-    Raises:
-        MisuseError: it is.
-    """
+    """Reject a text that is too long, or not UTF-8, before it is parsed. Raises MisuseError: it is."""
     if len(sql) > MAX_SQL_CHARACTERS:
         raise MisuseError(f"the statement is longer than {MAX_SQL_CHARACTERS:,} characters")
     if "\0" in sql or any("\ud800" <= character <= "\udfff" for character in sql):

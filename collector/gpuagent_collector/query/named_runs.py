@@ -42,8 +42,7 @@ class NamedRun:
 def find_run(ask: Ask, name: str) -> NamedRun:
     """Return the run with this identity, or with the only identity that begins like this.
 
-    Raises:
-        MisuseError: the name is empty, or several runs begin with it.
+    Raises MisuseError: the name is empty, or several runs begin with it.
     """
     if not name:
         raise MisuseError("the name of a run is empty; `collector runs` lists the runs")
@@ -57,8 +56,7 @@ def find_run(ask: Ask, name: str) -> NamedRun:
 def read_started_run(ask: Ask, name: str) -> dict[str, Any]:
     """Return the row of a run that has started in the view `runs`.
 
-    Raises:
-        MisuseError: there is no such run, or it has not started.
+    Raises MisuseError: there is no such run, or it has not started.
     """
     found = ask("SELECT * FROM runs WHERE run_id = ?", [find_run(ask, name).run_id])
     if not found or found[0]["started_at"] is None:
@@ -70,7 +68,6 @@ def read_started_run(ask: Ask, name: str) -> dict[str, Any]:
 def find_run_ids(ask: Ask, names: Sequence[str]) -> list[str]:
     """Return the identities of runs, each once; a name that is the beginning of none stays.
 
-    Raises:
-        MisuseError: a name is empty, or several runs begin with it.
+    Raises MisuseError: a name is empty, or several runs begin with it.
     """
     return list(dict.fromkeys(find_run(ask, name).run_id for name in names))

@@ -59,11 +59,7 @@ class Answer:
         return self._exhausted and self._truncated()
 
     def whole(self) -> pa.Table:
-        """Return all rows.
-
-        Raises:
-            GpuAgentError: a limit cut the answer short; figures made of it would be wrong.
-        """
+        """Return all rows. Raises GpuAgentError: a limit cut the answer short; figures made of it would be wrong."""
         table = pa.Table.from_batches(list(self), self.schema)
         if self.truncated:
             raise GpuAgentError(f"the answer is cut at {table.num_rows:,} rows by the collector's limit; ask for less")
@@ -172,8 +168,7 @@ class StreamingReader(Reader, Protocol):
     def snapshot(self) -> Generator[TableRows, None, None]:
         """Yield every table of the store, all of the same moment.
 
-        Raises:
-            GpuAgentError: the store cannot be read, or the collector does not allow it.
+        Raises GpuAgentError: the store cannot be read, or the collector does not allow it.
         """
         ...
 

@@ -33,8 +33,7 @@ class RemoteReader:
     def __init__(self, address: str, token: str, tls: TlsFiles | None = None) -> None:
         """Open a channel to the collector at `address` (HOST:PORT); send nothing yet.
 
-        Raises:
-            TlsError: a certificate or key cannot be used.
+        Raises TlsError: a certificate or key cannot be used.
         """
         self.source = f"the collector at {address}"
         self.part: str | None = None

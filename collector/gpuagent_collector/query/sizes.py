@@ -234,8 +234,7 @@ def is_uncounted(name: str, sizes: Sequence[float]) -> bool:
 def check_window(node: Tree) -> None:
     """Reject a window function that keeps or passes all rows of the window for each row.
 
-    Raises:
-        MisuseError: it does.
+    Raises MisuseError: it does.
     """
     name = node["function_name"].lower()
     if name not in _OVER_WINDOWS or node.get("distinct"):
@@ -245,8 +244,7 @@ def check_window(node: Tree) -> None:
 def cast_size(kind: Tree, size: float) -> float:
     """Return the most bytes of a value of this size after a cast to the type.
 
-    Raises:
-        MisuseError: the type is not known, or is slow to make.
+    Raises MisuseError: the type is not known, or is slow to make.
     """
     name, info = kind["id"], kind.get("type_info") or {}
     if name in _SMALL_TYPES:

@@ -20,8 +20,7 @@ USER_OBJECTS = "user objects"
 def tables_of(store: Store) -> Generator[TableRows, None, None]:
     """Yield each table of the schema, then the users' own, in one transaction that lasts as long as the iterator.
 
-    Raises:
-        StoreError: the store cannot be read; reading a table's rows raises duckdb.Error or OSError.
+    Raises StoreError: the store cannot be read; reading a table's rows raises duckdb.Error or OSError.
     """
     with store.using("read") as connection:
         connection.execute("BEGIN TRANSACTION READ ONLY")

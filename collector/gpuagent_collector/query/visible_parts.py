@@ -130,11 +130,7 @@ class Parts:
         self._making = threading.Lock()
 
     def of(self, reach: Reach | None) -> Part:
-        """Return the part for this reach; None: the whole store.
-
-        Raises:
-            StoreError: the part cannot be made.
-        """
+        """Return the part for this reach; None: the whole store. Raises StoreError: the part cannot be made."""
         if reach is None:
             return self._whole
         with self._making:

@@ -64,8 +64,7 @@ def stored_version(connection: duckdb.DuckDBPyConnection) -> int | None:
 def check_version(connection: duckdb.DuckDBPyConnection, migrations: Sequence[Migration]) -> int:
     """Return the version of the store's schema if this collector can read or migrate it.
 
-    Raises:
-        StoreError: the store is newer than this collector, or belongs to another program.
+    Raises StoreError: the store is newer than this collector, or belongs to another program.
     """
     version, newest = stored_version(connection), migrations[-1].version
     if version is None:

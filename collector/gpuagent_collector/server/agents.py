@@ -128,8 +128,7 @@ class AgentStream:
     async def ask(self, question_id: str, question: wire.CollectorMessage, seconds: float) -> wire.AgentMessage:
         """Send a question to the agent, and return its answer.
 
-        Raises:
-            NoAnswerError: the agent does not answer within this time, or goes away.
+        Raises NoAnswerError: the agent does not answer within this time, or goes away.
         """
         answer: wire.AgentMessage | None = None
         if not self._has_gone:

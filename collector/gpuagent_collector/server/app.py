@@ -148,11 +148,7 @@ class Collector:
     """A running collector. It belongs to one event loop."""
 
     def __init__(self, store: Store, settings: ServerSettings, *, summarize: Summarize = summarize_runs) -> None:
-        """Assemble the collector; nothing is open before `start`.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+        """Assemble the collector; nothing is open before `start`. Raises StoreError: the store cannot be read."""
         self._settings = settings
         self._source = str(store.spec)
         limits = _query_limits(store)
@@ -208,11 +204,7 @@ class Collector:
         reflection.enable_server_reflection((*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
 
     async def start(self) -> Address:
-        """Open the port, and return the address of the collector.
-
-        Raises:
-            GpuAgentError: the address cannot be used.
-        """
+        """Open the port, and return the address of the collector. Raises GpuAgentError: the address cannot be used."""
         check_free(self._settings.listen)
         if self._settings.http is not None:
             self._web = self._web_server(self._settings.http)
@@ -320,10 +312,8 @@ def _query_limits(store: Store) -> Limits:
 async def serve(store: Store, settings: ServerSettings, announce: Callable[[Address, Address | None], None]) -> None:
     """Serve until SIGINT or SIGTERM; a second one ends the process at once.
 
-    `announce` receives the address for agents and commands, and the address of metrics and pages.
-
-    Raises:
-        GpuAgentError: an address cannot be used, or the store became unusable.
+    `announce` receives the address for agents and commands, and the address of metrics and pages. Raises GpuAgentError:
+    an address cannot be used, or the store became unusable.
     """
 
     async def keep_watchdog() -> None:

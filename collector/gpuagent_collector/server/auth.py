@@ -53,11 +53,7 @@ _CALLER: contextvars.ContextVar[Caller] = contextvars.ContextVar("caller")
 
 
 def caller() -> Caller:
-    """Return the caller of the call that is being served.
-
-    Raises:
-        LookupError: the call needs no token.
-    """
+    """Return the caller of the call that is being served. Raises LookupError: the call needs no token."""
     return _CALLER.get()
 
 

@@ -113,8 +113,7 @@ class OtlpTarget(NamedTuple):
     def parse(cls, url: str) -> "OtlpTarget":
         """Return the backend at an address such as http://HOST:4318, with the headers of the environment.
 
-        Raises:
-            MisuseError: the address is none of HTTP, or the variable with the headers cannot be read.
+        Raises MisuseError: the address is none of HTTP, or the variable with the headers cannot be read.
         """
         if not _is_address(url):
             raise MisuseError(f"--otlp takes an address such as http://127.0.0.1:4318, and not {url[:80]}")
@@ -184,8 +183,7 @@ class OtlpPush:
     def send(self) -> None:
         """Send the buckets that are complete and were not sent.
 
-        Raises:
-            GpuAgentError: the store cannot be read, or the backend does not take them now.
+        Raises GpuAgentError: the store cannot be read, or the backend does not take them now.
         """
         now = self._now()
         until = _floor(now - LAG)

@@ -232,8 +232,7 @@ class RunOutput:
     async def read(self) -> Sequence[pb.LogsResponse] | None:
         """Return new output, one message a stream; None while no agent is connected that may have it.
 
-        Raises:
-            NoOutputError: the connected agents cannot send it.
+        Raises NoOutputError: the connected agents cannot send it.
         """
         refusal = None
         for agent in self.agents():

@@ -35,8 +35,7 @@ _LARGE = tuple(
 def parse_agent_message(content: bytes) -> wire.AgentMessage:
     """Return the message in `content`.
 
-    Raises:
-        ProtocolError: it is no AgentMessage, or a large one of anything but one batch or one piece of output.
+    Raises ProtocolError: it is no AgentMessage, or a large one of anything but one batch or one piece of output.
     """
     if len(content) > MAX_PARTS_BYTES and not (content.startswith(_LARGE) and _is_one_field(content)):
         raise ProtocolError(f"a message of {len(content):,} bytes that is neither a batch nor output")

@@ -159,10 +159,8 @@ def retain(
 
     Samples of runs without figures are kept until the figures exist. A table whose slice removed nothing, such as after
     a conflict, is left to the next time. Slices that are too large are divided by nodes: at once in a store that is
-    sorted by node, else where a minute is too large. `now` is naive UTC and must be right: see `trusted_now`.
-
-    Raises:
-        duckdb.Error: the store failed, or conflicts have gone on for seconds; the open slice was not done.
+    sorted by node, else where a minute is too large. `now` is naive UTC and must be right: see `trusted_now`. Raises
+    duckdb.Error: the store failed, or conflicts have gone on for seconds; the open slice was not done.
     """
     tables = table_columns(connection)
     if retention.everything is not None:
@@ -286,10 +284,7 @@ def trusted_now(connection: duckdb.DuckDBPyConnection, now: datetime) -> datetim
     Retention is final, so a clock alone does not decide. Samples or steps confirm `now` if some are of the last hour,
     and some of the same hour a day ago unless none are that old. A collector's clock that runs ahead is never
     confirmed, because its last hour is empty. Where a sampled node's clock runs ahead as well by more than a day, it is
-    confirmed only after a day, however often the collector restarts.
-
-    Raises:
-        duckdb.Error: the store failed.
+    confirmed only after a day, however often the collector restarts. Raises duckdb.Error: the store failed.
     """
     tables = filter(is_large, table_columns(connection))
     times = " UNION ALL ".join(f'SELECT time FROM "{table}"' for table in tables)  # noqa: S608 - names of the schema

@@ -24,8 +24,7 @@ NO_DOWNLOADS: dict[str, str | bool | int | float | list[str]] = {
 def load_extension(connection: duckdb.DuckDBPyConnection, name: str) -> None:
     """Load an extension from the installed package `duckdb-extension-NAME`.
 
-    Raises:
-        StoreError: the package is missing, or does not fit this version of DuckDB.
+    Raises StoreError: the package is missing, or does not fit this version of DuckDB.
     """
     package = find_spec(f"duckdb_extension_{name}")
     if package is None or package.origin is None:
@@ -111,8 +110,7 @@ def attach_shared(
 def check_clock(connection: duckdb.DuckDBPyConnection, name: str, now: datetime) -> None:
     """Compare `now`, in UTC, with the clock of the catalog's machine, the reference of all collectors.
 
-    Raises:
-        StoreError: the clocks differ by more than 30 s.
+    Raises StoreError: the clocks differ by more than 30 s.
     """
     row = connection.execute(_CLOCK.format(name)).fetchone()
     theirs = datetime.fromtimestamp(float(row[0]), timezone.utc).replace(tzinfo=None) if row else now

@@ -49,8 +49,7 @@ class StoreSpec:
     def parse(cls, text: str, data: str | None = None) -> "StoreSpec":
         """Read `PATH`, `ducklake:PATH` or `ducklake:postgres:CONNECTION`; only the last takes `data`.
 
-        Raises:
-            MisuseError: the text has no path, or contains a password; or `data` does not fit.
+        Raises MisuseError: the text has no path, or contains a password; or `data` does not fit.
         """
         if text.startswith(_SHARED_PREFIX):
             if _PASSWORD.search(text):

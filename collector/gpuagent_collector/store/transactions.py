@@ -30,8 +30,7 @@ def is_conflict(error: Exception) -> bool:
 def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
     """Commit on exit; a failure leaves the store unchanged, except where the answer of a commit is lost.
 
-    Raises:
-        duckdb.Error: the store failed.
+    Raises duckdb.Error: the store failed.
     """
     connection.begin()
     try:
@@ -46,8 +45,7 @@ def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
 def retry_conflicts(action: Callable[[], Result]) -> Result:
     """Call `action`, which makes transactions, and repeat it while other transactions come first.
 
-    Raises:
-        duckdb.Error: the store failed, or conflicts have gone on for seconds.
+    Raises duckdb.Error: the store failed, or conflicts have gone on for seconds.
     """
     pause = Backoff(first_seconds=_LONGEST_PAUSE_SECONDS, longest_seconds=_LONGEST_PAUSE_SECONDS, jitter=1.0)
     while True:

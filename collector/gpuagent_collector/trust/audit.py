@@ -95,10 +95,7 @@ def shortened(text: str) -> dict[str, Any]:
 def keep_in(place: str) -> None:
     """Write the record to a file that only its owner can read, or to stderr (`-`), independent of other logs.
 
-    A file that logrotate moved away is created again.
-
-    Raises:
-        GpuAgentError: the file cannot be written.
+    A file that logrotate moved away is created again. Raises GpuAgentError: the file cannot be written.
     """
     handler: logging.Handler
     if place == "-":

@@ -62,11 +62,7 @@ class Authority:
 
     @classmethod
     def load(cls, pair: Pair) -> "Authority":
-        """Read a CA that `pair` wrote.
-
-        Raises:
-            ValueError: it is not a CA.
-        """
+        """Read a CA that `pair` wrote. Raises ValueError: it is not a CA."""
         key = serialization.load_pem_private_key(pair.key, password=None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise ValueError("the CA's key is not an EC key")
@@ -80,18 +76,13 @@ class Authority:
     def issue_server(self, hosts: Sequence[str]) -> Pair:
         """Return a certificate for a server with these names and addresses.
 
-        Raises:
-            MisuseError: one is neither a name nor an address.
+        Raises MisuseError: one is neither a name nor an address.
         """
         names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
         return self._issue(hosts[0], ExtendedKeyUsageOID.SERVER_AUTH, names)
 
     def issue_client(self, name: str) -> Pair:
-        """Return a certificate for a client.
-
-        Raises:
-            MisuseError: the name is empty or too long.
-        """
+        """Return a certificate for a client. Raises MisuseError: the name is empty or too long."""
         return self._issue(name, ExtendedKeyUsageOID.CLIENT_AUTH, None)
 
     def _issue(self, name: str, usage: x509.ObjectIdentifier, names: x509.SubjectAlternativeName | None) -> Pair:
@@ -109,11 +100,7 @@ class Authority:
 
 
 def hosts_of(certificate: bytes) -> list[str]:
-    """Return the names and addresses in a PEM certificate.
-
-    Raises:
-        ValueError: it is not a certificate.
-    """
+    """Return the names and addresses in a PEM certificate. Raises ValueError: it is not a certificate."""
     try:
         names = (
             x509.load_pem_x509_certificate(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName)
@@ -127,20 +114,12 @@ def hosts_of(certificate: bytes) -> list[str]:
 
 
 def expires_at(certificate: bytes) -> datetime:
-    """Return the end of a PEM certificate, in UTC without a zone.
-
-    Raises:
-        ValueError: it is not a certificate.
-    """
+    """Return the end of a PEM certificate, in UTC without a zone. Raises ValueError: it is not a certificate."""
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc.replace(tzinfo=None)
 
 
 def belong_together(pair: Pair) -> bool:
-    """Return whether a key is the certificate's.
-
-    Raises:
-        ValueError: one of them is not PEM.
-    """
+    """Return whether a key is the certificate's. Raises ValueError: one of them is not PEM."""
     key = serialization.load_pem_private_key(pair.key, password=None)
     return x509.load_pem_x509_certificate(pair.certificate).public_key() == key.public_key()
 

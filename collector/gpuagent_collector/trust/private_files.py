@@ -15,8 +15,7 @@ from gpuagent_common.errors import GpuAgentError
 def make_private_folder(folder: Path) -> None:
     """Make a folder and its missing parents with mode 0700; leave one that exists unchanged.
 
-    Raises:
-        GpuAgentError: it cannot be made.
+    Raises GpuAgentError: it cannot be made.
     """
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
@@ -30,8 +29,7 @@ def make_private_folder(folder: Path) -> None:
 def write_private(path: Path, content: bytes) -> None:
     """Replace `path` by a file with this content and mode 0600, in a folder made with mode 0700 if need be.
 
-    Raises:
-        GpuAgentError: it cannot be written.
+    Raises GpuAgentError: it cannot be written.
     """
     make_private_folder(path.parent)
     try:
@@ -85,8 +83,7 @@ _TOKEN_BYTES = 32
 def ensure_token(path: Path) -> str:
     """Return the token in `path`; make the file, readable by its owner alone, if it does not exist.
 
-    Raises:
-        GpuAgentError: the file cannot be read or made, or others can read it.
+    Raises GpuAgentError: the file cannot be read or made, or others can read it.
     """
     token = secrets.token_urlsafe(_TOKEN_BYTES)
     try:

@@ -42,11 +42,7 @@ class ServerCertificate:
     """The last content of the files that was consistent. Any thread may use it."""
 
     def __init__(self, settings: TlsSettings, now: Callable[[], datetime] = utc_now) -> None:
-        """Read the files.
-
-        Raises:
-            GpuAgentError: they cannot be read, do not match, or the certificate has expired.
-        """
+        """Read the files. Raises GpuAgentError: they cannot be read, do not match, or the certificate has expired."""
         self._settings = settings
         self._now = now
         self._lock = threading.Lock()

@@ -56,8 +56,7 @@ class Reach:
     def parse(cls, platforms: Sequence[str], labels: Sequence[str]) -> "Reach | None":
         """Return the reach of any number of `--platform` and `--label K=V`; None: neither was given.
 
-        Raises:
-            MisuseError: a label is not K=V, or a text is blank, too long or not printable.
+        Raises MisuseError: a label is not K=V, or a text is blank, too long or not printable.
         """
         pairs = [label.partition("=") for label in labels]
         if not all(key and equals for key, equals, _ in pairs):
@@ -72,11 +71,7 @@ class Reach:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Reach":
-        """Read a reach that `asdict` wrote.
-
-        Raises:
-            ValueError, TypeError, KeyError: it is not a reach.
-        """
+        """Read a reach that `asdict` wrote. Raises ValueError, TypeError, KeyError: it is not a reach."""
         platforms, labels = value["platforms"], [(key, text) for key, text in value["labels"]]
         texts = [*platforms, *(text for label in labels for text in label)]
         if not isinstance(platforms, list) or not all(isinstance(text, str) for text in texts):
@@ -155,34 +150,24 @@ class TokenFile:
         return cls(owner_s.with_name(f"{owner_s.name}s.json"))
 
     def all(self) -> Sequence[Token]:
-        """Return all tokens, expired ones included.
-
-        Raises:
-            GpuAgentError: the file cannot be used.
-        """
+        """Return all tokens, expired ones included. Raises GpuAgentError: the file cannot be used."""
         return tuple(self._current().values())
 
     def find(self, token: str) -> Token | None:
-        """Return the record of this token; None: unknown or revoked.
-
-        Raises:
-            GpuAgentError: the file cannot be used.
-        """
+        """Return the record of this token; None: unknown or revoked. Raises GpuAgentError: the file cannot be used."""
         return self._current().get(digest(token))
 
     def is_valid(self, token: Token) -> bool:
         """Return whether a token is neither revoked nor expired by now.
 
-        Raises:
-            GpuAgentError: the file cannot be used.
+        Raises GpuAgentError: the file cannot be used.
         """
         return self.snapshot()(token)
 
     def snapshot(self) -> Callable[[Token], bool]:
         """Read the file once; return a function that checks whether a token is valid at this moment.
 
-        Raises:
-            GpuAgentError: the file cannot be used.
+        Raises GpuAgentError: the file cannot be used.
         """
         tokens, now = self._current(), self._now()
         return lambda token: token.sha256 in tokens and not token.has_expired(now)
@@ -248,10 +233,7 @@ class TokenFile:
         """Bind an agent's token to the first node that uses it; return the reason of a refusal, None on success.
 
         A node that is bound to another token stays so, unless both were made for the same --node: the holder of a new
-        token could otherwise impersonate any node.
-
-        Raises:
-            GpuAgentError: the file cannot be used.
+        token could otherwise impersonate any node. Raises GpuAgentError: the file cannot be used.
         """
         with self._edit() as tokens:
             if token not in tokens:
@@ -373,8 +355,7 @@ class Tokens:
     def holder(self, token: str) -> Caller | None:
         """Return the caller with this token; None: unknown, expired or revoked.
 
-        Raises:
-            GpuAgentError: the file cannot be used.
+        Raises GpuAgentError: the file cannot be used.
         """
         if hmac.compare_digest(token.encode(), self._owner_s):
             return Caller(name="owner", scope=Scope.OPERATOR)

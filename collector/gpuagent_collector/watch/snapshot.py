@@ -283,8 +283,7 @@ class Snapshot:
 def take_snapshot(ask: Ask, trouble: Callable[[], str | None] = lambda: None) -> Snapshot:
     """Read the present state; `trouble` returns, after the answers, why the collector cannot store.
 
-    Raises:
-        GpuAgentError: the store cannot be read.
+    Raises GpuAgentError: the store cannot be read.
     """
     gpus: dict[int, list[GpuNow]] = defaultdict(list)
     for row in ask(GPUS_SQL):

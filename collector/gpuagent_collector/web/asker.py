@@ -29,8 +29,7 @@ class Asker:
     def __call__(self, sql: str, parameters: Sequence[Parameter] = ()) -> list[dict[str, Any]]:
         """Return the rows of a trusted statement, with the values of its `?`.
 
-        Raises:
-            GpuAgentError: it took too long, or too much memory, or its answer is too large.
+        Raises GpuAgentError: it took too long, or too much memory, or its answer is too large.
         """
         return self._ask(self._connect, sql, parameters)
 

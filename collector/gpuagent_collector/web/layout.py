@@ -73,8 +73,7 @@ def render(template: str, **values: object) -> Response:
 def check_fields(query: Query, what: str, fields: Sequence[str], *, has_name: bool = False) -> None:
     """Check that an address has no other fields than these; with `has_name`, the page's name is one too.
 
-    Raises:
-        MisuseError: it has; names it, and what `what` takes.
+    Raises MisuseError: it has; names it, and what `what` takes.
     """
     for field in query:
         if field not in fields and not (has_name and field == "name"):
@@ -88,8 +87,7 @@ Choice = TypeVar("Choice", bound=Enum)
 def one_of(query: Query, name: str, kind: type[Choice]) -> Choice | None:
     """Return a field of the address that is one of an enumeration's values; None: it is missing.
 
-    Raises:
-        MisuseError: it is none of them.
+    Raises MisuseError: it is none of them.
     """
     try:
         return kind(query[name]) if query.get(name) else None
@@ -100,8 +98,7 @@ def one_of(query: Query, name: str, kind: type[Choice]) -> Choice | None:
 def whole_number(query: Query, name: str, *, unit: str, most: int) -> int | None:
     """Return a field of the address; None: it is missing.
 
-    Raises:
-        MisuseError: it is no whole number from 1 to `most`.
+    Raises MisuseError: it is no whole number from 1 to `most`.
     """
     given = query.get(name)
     # Python makes no number of thousands of digits.

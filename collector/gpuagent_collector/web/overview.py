@@ -46,11 +46,7 @@ class _Asked:
 
 
 def answer_overview(snapshot: Snapshot, query: Query, *, source: str) -> Response:
-    """Return the page; `source` names the store.
-
-    Raises:
-        MisuseError: a field of the address is invalid.
-    """
+    """Return the page; `source` names the store. Raises MisuseError: a field of the address is invalid."""
     asked = _Asked.parse(query)
     chosen = select(snapshot, asked.view)
     lists = []

@@ -85,10 +85,8 @@ class WebServer:
     ) -> None:
         """Open the port; nothing is answered before `start`.
 
-        Without `limited`, callers to whom only a part of the store is shown are refused.
-
-        Raises:
-            GpuAgentError: it cannot listen there.
+        Without `limited`, callers to whom only a part of the store is shown are refused. Raises GpuAgentError: it
+        cannot listen there.
         """
         check_free(listen, option="--http")
         self._listener = _Listener(listen)

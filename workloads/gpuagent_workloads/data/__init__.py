@@ -8,8 +8,7 @@ from gpuagent_workloads.errors import DataError
 def read_file(path: Path, max_bytes: int, remedy: str = "") -> bytes:
     """Return the content of a file, ending the error message with `remedy` if it cannot be read.
 
-    Raises:
-        DataError: it cannot be read, or has more than `max_bytes`.
+    Raises DataError: it cannot be read, or has more than `max_bytes`.
     """
     try:
         with path.open("rb") as stream:

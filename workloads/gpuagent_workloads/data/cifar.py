@@ -32,8 +32,7 @@ _TRAINING = re.compile(r"data_batch_\d+\.bin")
 def read_cifar10(directory: Path) -> tuple[LabelledImages, LabelledImages]:
     """Return the images to train on and those to test on, in shape (count, 32, 32, 3).
 
-    Raises:
-        DataError: files are missing or damaged.
+    Raises DataError: files are missing or damaged.
     """
     train = sorted(path for path in directory.glob("data_batch_*.bin") if _TRAINING.fullmatch(path.name))
     test = directory / "test_batch.bin"
@@ -76,8 +75,7 @@ CIFAR10 = Dataset(
 def parse_binary(content: bytes, path: Path) -> npt.NDArray[np.uint8]:
     """Return the records of a binary file, shape (count, 3073): a label, and an image.
 
-    Raises:
-        DataError: it is damaged.
+    Raises DataError: it is damaged.
     """
     if not content or len(content) % (1 + IMAGE_BYTES):
         raise DataError(f"{path} does not consist of records of {1 + IMAGE_BYTES} bytes: it has {len(content)} bytes")

@@ -46,8 +46,7 @@ class CitationGraph:
 def read_cora(directory: Path) -> CitationGraph:
     """Return the graph in `directory`.
 
-    Raises:
-        DataError: a file is missing, too large, or not exactly of that format.
+    Raises DataError: a file is missing, too large, or not exactly of that format.
     """
     content_path, cites_path = directory / "cora.content", directory / "cora.cites"
     papers = _rows(content_path)

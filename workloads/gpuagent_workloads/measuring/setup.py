@@ -172,10 +172,7 @@ def bus_factor(operation: str, ranks: int) -> float:
 
     A message's size is that of the larger of a rank's two buffers: of an all-gather its output, of a reduce-scatter its
     input. The algorithm's bandwidth is size / time. The bus bandwidth is the rate at which each link has to work if the
-    algorithm is the best one.
-
-    Raises:
-        KeyError: the operation is unknown.
+    algorithm is the best one. Raises KeyError: the operation is unknown.
     """
     others = (ranks - 1) / ranks
     factors = {"all-reduce": 2 * others, "broadcast": 1.0, "send-recv": 1.0}

@@ -27,10 +27,8 @@ def compiled(model: nn.Module, wanted: bool, device: torch.device) -> Callable[.
     """Return the model's compiled form if `wanted`, which shares its weights, or the model itself.
 
     The model is unchanged: test it and count its FLOPs without compiling it again. Compilation takes place in the first
-    step. A model with a method `compile_parts` does that itself, and is returned.
-
-    Raises:
-        MisuseError: it cannot be compiled here.
+    step. A model with a method `compile_parts` does that itself, and is returned. Raises MisuseError: it cannot be
+    compiled here.
     """
     if not wanted:
         return model
@@ -71,10 +69,8 @@ def refusal(capability: tuple[int, int] | None, which: Callable[[str], str | Non
 def private_cache(folder: Path) -> Path:
     """Return this user's folder in `folder` for compiled programs, which torch loads again in later runs.
 
-    torch's own choice has the user's name, and another user could make it first and put programs into it.
-
-    Raises:
-        MisuseError: another user made it, or may write to it.
+    torch's own choice has the user's name, and another user could make it first and put programs into it. Raises
+    MisuseError: another user made it, or may write to it.
     """
     cache = folder / f"gpuagent-torch-{os.geteuid()}"
     cache.mkdir(mode=0o700, exist_ok=True)

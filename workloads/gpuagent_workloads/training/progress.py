@@ -102,8 +102,7 @@ def save(path: Path, position: Position, parts: Parts) -> None:
 def restore(path: Path, parts: Parts) -> Position | None:
     """Restore the parts from a checkpoint and return its position; None: there is no checkpoint.
 
-    Raises:
-        WorkloadError: it cannot be read, or it is of another training.
+    Raises WorkloadError: it cannot be read, or it is of another training.
     """
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)

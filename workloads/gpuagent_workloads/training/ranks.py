@@ -44,8 +44,7 @@ class Ranks:
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Ranks":
         """Return the ranks that torchrun's variables describe.
 
-        Raises:
-            MisuseError: a variable is missing or is not a number.
+        Raises MisuseError: a variable is missing or is not a number.
         """
         size = number_in(environment, "WORLD_SIZE", 1)
         missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not environment.get(name)]

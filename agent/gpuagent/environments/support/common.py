@@ -248,8 +248,7 @@ class Container(Environment):
 def site_words(variable: str) -> list[str]:
     """Return the words of an environment variable with options, split as a shell would.
 
-    Raises:
-        GpuAgentError: a quote is not closed.
+    Raises GpuAgentError: a quote is not closed.
     """
     try:
         return shlex.split(os.environ.get(variable, ""))

@@ -87,11 +87,7 @@ def open_needed(path: Path, remedy: str | None = None) -> OpenFile:
 
 
 def read_parsed(file: OpenFile, parse: Callable[[str], T]) -> T:
-    """Return the result of `parse` on the file.
-
-    Raises:
-        SourceError: it cannot be read, or `parse` raised ValueError.
-    """
+    """Return the result of `parse` on the file. Raises SourceError: it cannot be read, or `parse` raised ValueError."""
     try:
         return parse(file.read())
     except OSError as error:
@@ -101,11 +97,7 @@ def read_parsed(file: OpenFile, parse: Callable[[str], T]) -> T:
 
 
 class FileSource:
-    """A source of one file below /proc, which stays open.
-
-    Raises:
-        SourceUnavailableError: it cannot be opened.
-    """
+    """A source of one file below /proc, which stays open. Raises SourceUnavailableError: it cannot be opened."""
 
     file: str
 

@@ -152,10 +152,8 @@ class ProcessUse:
     def read(self, nvml: Nvml, uuid: str, now: Instant, *, at_once: bool = False) -> Mapping[int, Use] | None:
         """Return the use since the last time, by NVML's numbers; any other process did nothing.
 
-        None: the driver does not report it, or was asked just before and need not answer `at_once`.
-
-        Raises:
-            NvmlLostError: the GPU cannot be reached.
+        None: the driver does not report it, or was asked just before and need not answer `at_once`. Raises
+        NvmlLostError: the GPU cannot be reached.
         """
         is_early = self._asked_nano is not None and now.monotonic_nano - self._asked_nano < _PERIOD_NANO
         if (is_early and not at_once) or not self._supported:

@@ -74,8 +74,7 @@ class Gpus:
     def read(self, read_gpu: ReadGpu, now: Instant) -> Iterator[Reading]:
         """Yield the readings of `read_gpu` for each GPU, and then raise where one is lost.
 
-        Raises:
-            SourceError: a GPU is lost; readings before it count.
+        Raises SourceError: a GPU is lost; readings before it count.
         """
         retry = bool(self._lost) and self._backoff.is_due(now.monotonic_seconds)
         if self._nvml is None and retry:
@@ -184,8 +183,7 @@ class Questions:
     def read(self, nvml: Nvml, uuid: str, chains: Chains, table: str = "gpu_samples") -> list[Reading]:
         """Return the GPU's row with the columns of all questions that are answered; none without columns.
 
-        Raises:
-            NvmlError: the GPU is lost, or all that is supported failed.
+        Raises NvmlError: the GPU is lost, or all that is supported failed.
         """
         if uuid in self._prepared:
             device_id, calls, convert = self._prepared[uuid]

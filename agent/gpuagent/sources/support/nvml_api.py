@@ -98,58 +98,46 @@ class Nvml(Protocol):
     def devices(self) -> Sequence[str]:
         """Return the UUIDs of the GPUs that can be reached, in NVML's order.
 
-        Raises:
-            NvmlError: there are GPUs, but none can be reached.
+        Raises NvmlError: there are GPUs, but none can be reached.
         """
         ...
 
     def instances(self, device: str) -> Sequence[str]:
         """Return the UUIDs of the MIG instances of a GPU, in NVML's order: those that this user may use.
 
-        Raises:
-            NvmlError: the GPU does not answer.
+        Raises NvmlError: the GPU does not answer.
         """
         ...
 
     def ask(self, function: str, device: str | None = None, *arguments: int) -> Any:
         """Return the answer of pynvml's `function` on a GPU or MIG instance (None: on the system), as JSON holds it.
 
-        Structures are dicts. `nvmlDeviceGetFieldValues` takes one field and returns its number;
-        `nvmlDeviceGetSamples` returns pairs of time stamp and number.
-
-        Raises:
-            NvmlError: there is no answer.
+        Structures are dicts. `nvmlDeviceGetFieldValues` takes one field and returns its number; `nvmlDeviceGetSamples`
+        returns pairs of time stamp and number. Raises NvmlError: there is no answer.
         """
         ...
 
     def poll(self, device: str, calls: Sequence[Call]) -> Callable[[], Sequence[Any]]:
         """Ask several cheap questions, which have been answered before; return a function that decodes the answers.
 
-        An answer is as from `ask`, or None where this one failed.
-
-        Raises:
-            NvmlError: the first call that failed.
+        An answer is as from `ask`, or None where this one failed. Raises NvmlError: the first call that failed.
         """
         ...
 
     def gpm(self, device: str, metrics: Sequence[int], now_nano: int) -> Mapping[int, float | None] | None:
         """Return GPM's figures of a GPU or MIG instance, each for the time since a call at least 100 ms before.
 
-        Metrics that the GPU lacks are left out, those that failed this time are None. None instead of all: there was
-        no such call yet, or one just before. After a failure the next call is a first one.
-
-        Raises:
-            NvmlError: it has no GPM, or does not answer.
+        Metrics that the GPU lacks are left out, those that failed this time are None. None instead of all: there was no
+        such call yet, or one just before. After a failure the next call is a first one. Raises NvmlError: it has no
+        GPM, or does not answer.
         """
         ...
 
     def events(self, device: str, kinds: int) -> Sequence[tuple[int, int]]:
         """Return kind and number of each event of a GPU since the call before; never wait.
 
-        The first call, and one after a failure, starts to listen for `kinds`, bits of nvmlEventType….
-
-        Raises:
-            NvmlError: it reports no such events, or does not answer.
+        The first call, and one after a failure, starts to listen for `kinds`, bits of nvmlEventType…. Raises NvmlError:
+        it reports no such events, or does not answer.
         """
         ...
 

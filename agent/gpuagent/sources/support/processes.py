@@ -45,8 +45,7 @@ class ProcessStat:
 def parse_process_stat(text: str) -> ProcessStat:
     """Return the fields of a /proc/PID/stat; the program's name may itself hold spaces and brackets.
 
-    Raises:
-        ValueError: this is another file.
+    Raises ValueError: this is another file.
     """
     fields = text.rpartition(")")[2].split()
     if len(fields) < 18:

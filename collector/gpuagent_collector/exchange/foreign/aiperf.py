@@ -44,8 +44,7 @@ Conditions = dict[str, Any]
 def _read_conditions(config: Any) -> Conditions:
     """Return the conditions by the names of parameters of `serve-load`; those that are not stated are left out.
 
-    Raises:
-        ResultError: the settings are of an unknown version.
+    Raises ResultError: the settings are of an unknown version.
     """
     if not (isinstance(config, Mapping) and ("phases" in config or "models" in config)):
         raise ResultError("its input_config has no phases; results of aiperf 0.10 and later can be read")
@@ -165,8 +164,7 @@ def read(document: Mapping[str, Any]) -> Sequence[ForeignRun]:
 def _add_figures(figures: Figures, metrics: Mapping[str, Any]) -> str | None:
     """Add the figures of metrics that each have their unit; return why the run failed, None: it did not.
 
-    Raises:
-        ResultError: a metric is no number, in an unknown unit, or contradicts another.
+    Raises ResultError: a metric is no number, in an unknown unit, or contradicts another.
     """
     good, all_of_them = (
         whole(stated(metrics, name, "avg", REQUESTS), name) for name in ("request_count", "completed_request_count")

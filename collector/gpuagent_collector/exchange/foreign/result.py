@@ -91,8 +91,7 @@ class Figures:
     def add_latencies(self, kind: str, milliseconds: Mapping[int, Any]) -> None:
         """Add percentiles of ttft, tpot or e2e. 0 is absent: some programs write it where nothing was measured.
 
-        Raises:
-            ResultError: one is no number, or a higher percentile is the lower one.
+        Raises ResultError: one is no number, or a higher percentile is the lower one.
         """
         check_spread(kind, {f"p{percent}": value for percent, value in milliseconds.items()})
         for percent, value in milliseconds.items():
@@ -103,8 +102,7 @@ class Figures:
 def number(value: Any, name: str) -> float | None:
     """Return a finite number that is not negative; None for null.
 
-    Raises:
-        ResultError: it is something else, such as NaN.
+    Raises ResultError: it is something else, such as NaN.
     """
     if value is None:
         return None
@@ -124,8 +122,7 @@ _ROUNDING = 1 + 1e-6
 def check_spread(name: str, statistics: Mapping[str, Any]) -> None:
     """Check that statistics of one metric are possible together: min, percentiles such as p50, avg or mean, and max.
 
-    Raises:
-        ResultError: one is no number, a higher percentile is the lower one, or one is outside min and max.
+    Raises ResultError: one is no number, a higher percentile is the lower one, or one is outside min and max.
     """
     chosen = (key for key in statistics if key in _SPREAD or _PERCENTILE.fullmatch(key))
     known = {key: read for key in chosen if (read := number(statistics[key], f"{name} {key}"))}
@@ -163,8 +160,7 @@ def text(value: Any, name: str) -> str | None:
 def part(value: Any, *names: str) -> Any:
     """Return what nested objects have under these names; None: one is missing or null.
 
-    Raises:
-        ResultError: something on the way is no object.
+    Raises ResultError: something on the way is no object.
     """
     for name in names:
         if value is None:
@@ -187,8 +183,7 @@ REQUESTS = {"requests": 1.0, "": 1.0}
 def stated(metrics: Mapping[str, Any], name: str, statistic: str, units: Mapping[str, float]) -> float | None:
     """Return a statistic of a metric, by the metric's `unit`; None: it is absent.
 
-    Raises:
-        ResultError: it is no number, in none of these units, or impossible beside the metric's other statistics.
+    Raises ResultError: it is no number, in none of these units, or impossible beside the metric's other statistics.
     """
     value = number(part(metrics, name, statistic), name)
     if value is None:
@@ -209,8 +204,7 @@ def utc(unix_seconds: Any, name: str) -> datetime | None:
 def local(written: Any, form: str | None, name: str) -> datetime | None:
     """Return a time by the form of strptime or, for None, of ISO 8601; without a zone it counts as UTC.
 
-    Raises:
-        ResultError: it has another form.
+    Raises ResultError: it has another form.
     """
     found = text(written, name)
     if found is None:

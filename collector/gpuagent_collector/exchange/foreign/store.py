@@ -41,8 +41,7 @@ FORMATS: Mapping[str, tuple[Callable[[Any], bool], Callable[[Any], Sequence[Fore
 def load(path: Path) -> bytes:
     """Return the content of a file.
 
-    Raises:
-        ResultError: it is no regular file, empty or too large, or cannot be read.
+    Raises ResultError: it is no regular file, empty or too large, or cannot be read.
     """
     try:
         if not path.is_file():
@@ -61,8 +60,7 @@ def load(path: Path) -> bytes:
 def read_results(path: Path, content: bytes) -> Sequence[ForeignRun]:
     """Return the runs of a file, in the format that its content has.
 
-    Raises:
-        ResultError: the file is damaged or of no known format.
+    Raises ResultError: the file is damaged or of no known format.
     """
     document = _parse(path, content)
     name, read = next(((name, read) for name, (fits, read) in FORMATS.items() if fits(document)), ("", None))
@@ -256,10 +254,8 @@ def _check_conditions(path: Path, run: ForeignRun, place: Place) -> None:
 def import_results(path: Path, runs: Sequence[ForeignRun], content: bytes, place: Place, store: Store) -> str:
     """Store the runs that the store lacks, in one transaction; return what was stored, in words.
 
-    A run is known by its line of JSON lines, and in other files by their content and its number in it.
-
-    Raises:
-        StoreError: the store cannot be written.
+    A run is known by its line of JSON lines, and in other files by their content and its number in it. Raises
+    StoreError: the store cannot be written.
     """
     digests = _digests(content, len(runs))
     file_time = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc).replace(tzinfo=None)

@@ -77,8 +77,7 @@ class DecodedImages:
     def batches(self, order: Order, device: torch.device) -> Iterator[Batch]:
         """Yield endless batches as they are ready: images (batch, side, side, 3), and labels.
 
-        Raises:
-            DataError: a file cannot be decoded.
+        Raises DataError: a file cannot be decoded.
         """
         loader: DataLoader[Batch | DataError] = DataLoader(
             _Decoder(self._files, self._config.image_size),

@@ -43,8 +43,7 @@ class Config(Checked):
 def parse_operations(text: str) -> list[str]:
     """Return the operations of a comma-separated list, in its order and once each.
 
-    Raises:
-        MisuseError: one is unknown.
+    Raises MisuseError: one is unknown.
     """
     names = [name.strip().replace("_", "-") for name in text.split(",")]
     for name in names:
@@ -56,8 +55,7 @@ def parse_operations(text: str) -> list[str]:
 def parse_sizes(text: str) -> list[int]:
     """Return the bytes of a comma-separated list such as 4,1K,16M,1G, ascending; the letters are powers of 1024.
 
-    Raises:
-        MisuseError: one is no size, below 4 bytes, or above 4G.
+    Raises MisuseError: one is no size, below 4 bytes, or above 4G.
     """
     sizes = set()
     for part in text.split(","):

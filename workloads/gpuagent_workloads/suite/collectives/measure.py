@@ -58,8 +58,7 @@ class Prepared:
 def prepare(operation: str, size_bytes: int, member: Member) -> Prepared:
     """Return the operation for messages of at most `size_bytes`: a whole number of values for each rank.
 
-    Raises:
-        KeyError: the operation is unknown.
+    Raises KeyError: the operation is unknown.
     """
     return _PREPARE[operation](size_bytes // ELEMENT_BYTES, member)
 
@@ -225,8 +224,7 @@ def measure(config: Config, reporter: Reporter) -> None:
 def measure_rank(config: Config, sizes_bytes: Sequence[int], member: Member, reporter: Reporter) -> None:
     """Measure and report everything on one rank, while all others do the same.
 
-    Raises:
-        WorkloadError: an operation gave wrong values.
+    Raises WorkloadError: an operation gave wrong values.
     """
     for operation in parse_operations(config.operations):
         for size_bytes in sizes_bytes:

@@ -102,8 +102,7 @@ _CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 def measure(config: Config, reporter: Reporter) -> None:
     """Run the workload from its device to its figures.
 
-    Raises:
-        MisuseError: the device or the precision is not available.
+    Raises MisuseError: the device or the precision is not available.
     """
     reporter.phase("setup")
     torch.manual_seed(config.seed)

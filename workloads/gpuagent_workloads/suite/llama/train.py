@@ -91,10 +91,8 @@ def train(config: Config, reporter: Reporter) -> None:
 def build(config: Config, ranks: Ranks) -> LanguageModel:
     """Return the model with new weights on the device of this rank, of which it has its part.
 
-    On a CPU, which `Precision` refuses for runs, FP8 is emulated.
-
-    Raises:
-        MisuseError: the precision is fp8, and torchao is missing.
+    On a CPU, which `Precision` refuses for runs, FP8 is emulated. Raises MisuseError: the precision is fp8, and torchao
+    is missing.
     """
     device = choose_device(config.device)
     narrow = AUTOCAST.get(config.precision)

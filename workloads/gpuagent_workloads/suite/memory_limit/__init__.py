@@ -48,8 +48,7 @@ class Layers:
 def parse_layers(text: str, option: str, example: str) -> tuple[Layers, ...]:
     """Return the layers in a text such as `84:0+54:62`: more than one part are stages on one GPU each.
 
-    Raises:
-        MisuseError: the text has another form, or a part has no layers.
+    Raises MisuseError: the text has another form, or a part has no layers.
     """
     parts = []
     for part in text.split("+"):

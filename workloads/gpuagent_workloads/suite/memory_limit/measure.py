@@ -92,8 +92,7 @@ class Search:
     def report_point(self, ratio: Layers) -> Layers:
         """Find the largest stack in the direction of `ratio`, report it and return it.
 
-        Raises:
-            WorkloadError: not even one layer fits.
+        Raises WorkloadError: not even one layer fits.
         """
         # The number of activations in the allowed memory, a little more than the layers that fit.
         activation_bytes = self._shape.batch_size * self._shape.channels * self._shape.side**2 * 4

@@ -109,8 +109,7 @@ def run_in_fresh_process(trial: Trial) -> Outcome:
 def outcome_of(exit_code: int, output: str, errors: str) -> Outcome:
     """Return the outcome that a trial's process printed, or that its exit code implies.
 
-    Raises:
-        WorkloadError: it failed for another reason than memory.
+    Raises WorkloadError: it failed for another reason than memory.
     """
     if exit_code == 0:
         return Outcome(**json.loads(output.splitlines()[-1]))

@@ -31,8 +31,7 @@ _UNSIGNED_BYTES = b"\x00\x00\x08"
 def read_idx(path: Path, item_shape: Sequence[int]) -> npt.NDArray[np.uint8]:
     """Return the values of an IDX file of unsigned bytes: shape (items, *item_shape).
 
-    Raises:
-        DataError: the file cannot be read, or has another format.
+    Raises DataError: the file cannot be read, or has another format.
     """
     dimensions = 1 + len(item_shape)
     try:
@@ -154,8 +153,7 @@ def load_digits(source: str, seed: int, reporter: Reporter) -> tuple[LabelledIma
 def read_digits(directory: Path, files: tuple[RemoteFile, RemoteFile]) -> LabelledImages:
     """Read a file of images and a file of labels, gzipped or not.
 
-    Raises:
-        DataError: a file is missing or damaged, or the two differ in length.
+    Raises DataError: a file is missing or damaged, or the two differ in length.
     """
     images_path, labels_path = (_find(directory, file.name) for file in files)
     images = read_idx(images_path, (SIDE, SIDE))
@@ -170,8 +168,7 @@ def read_digits(directory: Path, files: tuple[RemoteFile, RemoteFile]) -> Labell
 def fetch_digits(directory: Path, mirrors: Sequence[str]) -> None:
     """Fetch the four files into `directory`, from `mirrors` or, if there are none, from torchvision's.
 
-    Raises:
-        DataError: no mirror has them intact.
+    Raises DataError: no mirror has them intact.
     """
     fetched = [fetch(file, mirrors or MIRRORS, directory) for file in (*TRAIN_FILES, *TEST_FILES)]
     if not any(fetched):

@@ -47,8 +47,7 @@ class Review:
 def read_reviews(directory: Path, part: Part) -> list[Review]:
     """Return the reviews to train on or to test on; some are bad and some are good.
 
-    Raises:
-        DataError: they are missing, too large, or in another format.
+    Raises DataError: they are missing, too large, or in another format.
     """
     table = directory / f"{part}.tsv"
     if table.is_file():
@@ -192,10 +191,8 @@ def load_reviews(source: str, length: int, seed: int, reporter: Reporter) -> tup
 def fetch_reviews(directory: Path, mirrors: Sequence[str]) -> None:
     """Fetch aclImdb's archive from `mirrors` or, if there are none, from its authors, and convert it.
 
-    Nothing is fetched when both tables are there: a table gets its name only when it is complete.
-
-    Raises:
-        DataError: no mirror has it intact, or the disk is full.
+    Nothing is fetched when both tables are there: a table gets its name only when it is complete. Raises DataError: no
+    mirror has it intact, or the disk is full.
     """
     if all((directory / f"{part}.tsv").is_file() for part in PARTS):
         notify(f"{directory} holds it already")

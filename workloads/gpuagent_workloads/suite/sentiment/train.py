@@ -108,8 +108,7 @@ TEST_BATCH_SIZE = 250
 def train_and_test(config: Config, reporter: Reporter) -> None:
     """Run the workload from its data to its accuracy.
 
-    Raises:
-        MisuseError: this CPU has no LSTM in bfloat16, or the batch size is more than the data.
+    Raises MisuseError: this CPU has no LSTM in bfloat16, or the batch size is more than the data.
     """
     if config.precision == "bf16" and choose_device(config.device).type == "cpu":
         refuse_missing_kernel(config.model)
@@ -140,10 +139,8 @@ def train_and_test(config: Config, reporter: Reporter) -> None:
 def refuse_missing_kernel(model: str) -> None:
     """Check that this CPU can train the model in bfloat16, with a network of one word.
 
-    oneDNN has an LSTM in bfloat16 only for CPUs with AVX-512 (the instructions avx512bw, avx512dq and avx512vl).
-
-    Raises:
-        MisuseError: the CPU lacks the instructions.
+    oneDNN has an LSTM in bfloat16 only for CPUs with AVX-512 (the instructions avx512bw, avx512dq and avx512vl). Raises
+    MisuseError: the CPU lacks the instructions.
     """
     if model != "lstm":
         return

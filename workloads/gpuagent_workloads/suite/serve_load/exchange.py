@@ -199,8 +199,7 @@ def _lines(body: Sequence[tuple[float, bytes]]) -> Iterator[tuple[float, bytes]]
 def ask(endpoint: Endpoint, path: str, body: dict[str, Any] | None = None, *, timeout_seconds: float) -> Answer:
     """Return the answer to a single request.
 
-    Raises:
-        WorkloadError: the server cannot be reached, does not answer in time, or not by HTTP.
+    Raises WorkloadError: the server cannot be reached, does not answer in time, or not by HTTP.
     """
 
     async def exchange() -> Pieces:

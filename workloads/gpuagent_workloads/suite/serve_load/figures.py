@@ -88,8 +88,7 @@ def output_rate(records: Sequence[Record], window: Window) -> float:
 def report_figures(log: Log, window: Window, config: Config, reporter: Reporter, *, was_limited: bool = False) -> bool:
     """Report every figure of a load; return whether the clients were its limit, or that of a search before.
 
-    Raises:
-        WorkloadError: no measured request succeeded.
+    Raises WorkloadError: no measured request succeeded.
     """
     seconds = window.measure_to - window.measure_from
     measured = [record for record in log.records if record.is_measured]
@@ -187,8 +186,7 @@ Reading = tuple[float, Mapping[str, float]]
 def parse_figures(text: str) -> dict[str, float]:
     """Return the figures in the text of a server's /metrics by our names; what it does not have is absent.
 
-    Raises:
-        ValueError: the text has another form.
+    Raises ValueError: the text has another form.
     """
     found: dict[str, list[float]] = defaultdict(list)
     for family in text_string_to_metric_families(text):

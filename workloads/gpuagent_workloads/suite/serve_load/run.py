@@ -189,8 +189,7 @@ def run(config: Config, reporter: Reporter) -> None:
 def _fixed_answers(config: Config, target: Target) -> str:
     """Return a digest of each answer to prompts that are the same for all servers, one after another.
 
-    Raises:
-        WorkloadError: the server refuses one.
+    Raises WorkloadError: the server refuses one.
     """
     # Whatever the run's seed and words, and whatever a token is.
     same = replace(target, salt="", characters=1.0, overhead=0.0)

@@ -127,8 +127,7 @@ def _lengths(config: Config, source: random.Random) -> Iterator[tuple[int, int]]
 def distribution(text: str, option: str) -> Callable[[random.Random], int]:
     """Return a function that draws a number of tokens, at least 1.
 
-    Raises:
-        MisuseError: the text is neither N, uniform:A:B nor lognormal:MEDIAN:SIGMA.
+    Raises MisuseError: the text is neither N, uniform:A:B nor lognormal:MEDIAN:SIGMA.
     """
     kind, *words = text.split(":")
     try:
@@ -160,9 +159,7 @@ def read_requests(path: Path) -> list[Planned]:
 
     Two forms are read: JSON lines with timestamp (ms), input_length, output_length and hash_ids (of the blocks of the
     prompt), as Mooncake published, and CSV with TIMESTAMP (a date), ContextTokens and GeneratedTokens, as Azure did.
-
-    Raises:
-        DataError: the file is missing, empty or of another form.
+    Raises DataError: the file is missing, empty or of another form.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:

@@ -67,8 +67,7 @@ def read_activities(path: Path) -> list[Activity]:
 def parse_activities(trace: Any) -> list[Activity]:
     """Return the activities in a trace, in the order of their begin.
 
-    Raises:
-        ValueError: it is not a trace of Kineto's.
+    Raises ValueError: it is not a trace of Kineto's.
     """
     try:
         events: Iterable[Mapping[str, Any] | None] = trace["traceEvents"]
@@ -254,10 +253,8 @@ class Figures:
 def compute_figures(activities: Sequence[Activity], steps: int) -> Figures:
     """Return the figures of a trace of that many steps.
 
-    The span that some of them refer to lasts from the begin of the first activity to the end of the last.
-
-    Raises:
-        ValueError: no kernel took any time.
+    The span that some of them refer to lasts from the begin of the first activity to the end of the last. Raises
+    ValueError: no kernel took any time.
     """
     kernels = [activity for activity in activities if activity.kind == "kernel"]
     if not _sum_covered(kernels):

@@ -62,10 +62,7 @@ def take(step: Callable[[], object], plan: Plan, device: torch.device, export: C
     """Take the plan's steps, and return the profiler, which has the operators of all cycles.
 
     `export` is called after each cycle, while the profiler has its trace. All steps are taken even when the profiler
-    fails: other ranks wait in their collectives for those of this one.
-
-    Raises:
-        TraceError: the profiler failed.
+    fails: other ranks wait in their collectives for those of this one. Raises TraceError: the profiler failed.
     """
     activities = ((ProfilerActivity.CPU, plan.operators), (ProfilerActivity.CUDA, device.type == "cuda"))
     with only_the_trace_fails():
@@ -174,8 +171,7 @@ def choose_plan(config: TrainingConfig, device: torch.device) -> Plan | None:
 def trace_steps(step: Callable[[], object], plan: Plan, device: torch.device, reporter: Reporter) -> Trace:
     """Take the plan's steps, and return their trace.
 
-    Raises:
-        TraceError: it cannot be taken, exported or read, or lacks the GPU.
+    Raises TraceError: it cannot be taken, exported or read, or lacks the GPU.
     """
     on_gpu = device.type == "cuda"
     with tempfile.TemporaryDirectory(prefix="gpuagent-trace-") as scratch:
