@@ -33,7 +33,6 @@ def spool_directory(given: Path | None, *, environment: Mapping[str, str], mount
 
     Args:
         given: the value of --spool or GPUAGENT_SPOOL_DIR.
-        environment: the process's environment.
         mounts: the text of /proc/self/mounts.
 
     Raises:

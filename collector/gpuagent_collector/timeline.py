@@ -166,7 +166,6 @@ def write_trace(timeline: Timeline, path: Path, traces: Sequence[Path] = ()) -> 
     """Write a timeline and what the profiler's files hold, on one axis; return the number of events.
 
     Args:
-        timeline: of the run.
         path: file to write, gzipped if it ends in .gz.
         traces: of ranks of the same run, from torch's profiler.
 

@@ -63,7 +63,6 @@ class TlsFiles:
     Attributes:
         ca: CA certificates of the collector.
         certificate: client certificate for a collector that requires one; None: no certificate.
-        key: its private key.
     """
 
     ca: Path

@@ -35,7 +35,6 @@ class Quantity(NamedTuple):
     """A column of a table of samples; its name ends with its unit.
 
     Attributes:
-        title: for people.
         figure: name of a run's figure, which also has a curve and a track; empty: none.
         live: its column in the lists of `watch`; None: none.
         series: help of its series in Prometheus; empty: none.

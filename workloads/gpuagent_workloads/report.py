@@ -116,8 +116,6 @@ class Reporter:
         """Report the next step of this phase.
 
         Args:
-            wall_seconds: its wall time.
-            items: its samples or tokens.
             gpu_seconds: its time on the GPU; None without GPU.
             at_unix_nano: its end; None: now.
 

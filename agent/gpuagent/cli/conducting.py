@@ -138,13 +138,8 @@ def make_runs(
     """Make the runs that are left; begin again if another's agent ends first, unless no run was made since then.
 
     Args:
-        journal: of the runs.
-        config: of an agent of our own.
         given: names of its options that were given.
-        gpus: of this node.
-        lines: shows the progress.
         place: where the runs are stored, in words; empty: the collector's address says it.
-        prepare: prepares the node for a run.
 
     Returns:
         Whether the collector has the samples of an agent of our own, and whether a planned look ended it.

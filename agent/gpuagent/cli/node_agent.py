@@ -57,7 +57,6 @@ def node_agent(
     """Yield the node's agent, or one of our own if none runs.
 
     Args:
-        config: of an agent of our own.
         given: names of the agent's own options on the command line.
         first: the first run: an agent of our own does not start for a run that cannot be planned.
         place: the place of what is stored, in words; empty: the address of the collector says it.

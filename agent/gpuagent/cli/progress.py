@@ -40,7 +40,6 @@ class ProgressLine:
         directory: the run's, where it reports its steps.
         read_gpus: returns the GPUs that a run uses, with their readings.
         usual_seconds: the duration of earlier repeats; None: unknown.
-        clock: returns monotonic seconds.
         title: what stands for the run; empty: its identity.
     """
 

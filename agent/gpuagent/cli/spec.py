@@ -48,8 +48,6 @@ def join_nodes(
         spec: the request; a workload gets the meeting point of its ranks unless that is given.
         nodes: at least two.
         job: the secret that all nodes share; None: the step of Slurm.
-        environment: of this command, which `srun` has started on each node.
-        resolve: finds a host's addresses.
 
     Raises:
         MisuseError: the name of the meeting point has no address here.

@@ -16,8 +16,6 @@ class Access:
 
     Attributes:
         address: HOST:PORT; several joined by commas for an agent, of which each attempt takes one.
-        token_file: the token that identifies the caller.
-        tls: certificates for TLS; None: the connection is not encrypted.
     """
 
     address: str

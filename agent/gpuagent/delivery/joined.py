@@ -61,8 +61,6 @@ class Joined:
         """Write the files that join the collector at `address`.
 
         Args:
-            address: HOST:PORT of the collector.
-            text: the output of `collector tokens create`.
             client: a certificate and key to copy, for collectors that ask for one.
 
         Raises:

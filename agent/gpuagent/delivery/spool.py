@@ -127,10 +127,8 @@ class Spool:
         """Make `entries` durable, with the state of runs, in one transaction.
 
         Args:
-            entries: the messages, in order.
             opened: run directories (by run) of which events are read from now on.
             offsets: bytes of the events file (run, file name) that have been read into `entries`.
-            closed: runs that have ended.
         """
         with self._lock:
             acknowledged, self._acknowledged = self._acknowledged, {}

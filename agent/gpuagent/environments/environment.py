@@ -37,7 +37,6 @@ class Image:
         name: as the user gave it.
         digest: its unique digest with the kind in front (`sha256:`, `sif:`); None: images of this kind have no digest.
         architecture: of its programs, as the kernel names it (`uname -m`); None: unknown.
-        size_bytes: its size on disk.
         layers: its number of layers; None: unknown, or a directory.
     """
 
@@ -54,11 +53,6 @@ class Home:
 
     Attributes:
         collector: HOST:PORT, where it delivers.
-        token_file: the token for that.
-        tls: certificates for TLS; None: the connection is not encrypted.
-        platform: the name of this kind of place.
-        rate_hz: readings per second of the cheap sources.
-        labels: labels of its session.
     """
 
     collector: str
@@ -76,7 +70,6 @@ class Elsewhere:
     Attributes:
         reason: why this agent cannot follow it.
         user: the number of its user there; None: the place chooses one.
-        home: this agent's settings.
         plan: the run, for the agent there.
     """
 

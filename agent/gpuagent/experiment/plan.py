@@ -129,7 +129,6 @@ def with_parameters(experiment: Experiment, texts: Sequence[str], takes: Callabl
     """Return the experiment with parameters of its workloads replaced.
 
     Args:
-        experiment: the experiment.
         texts: [WORKLOAD:]NAME=VALUE; without a workload, of every one that has the parameter. The same name several
             times stands for a run with each value.
         takes: returns whether a workload has a parameter.

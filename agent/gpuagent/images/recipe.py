@@ -69,7 +69,6 @@ class Ingredients:
     """The parts of an image.
 
     Attributes:
-        recipe: the recipe's file.
         base: the image to begin with; None: the recipe's own.
         wheels: a folder of wheels to install from, without a package index; None: pip's usual index.
         torch: the required torch, such as `torch==2.4.1`; None: that of constraints.txt.

@@ -17,8 +17,6 @@ class SelfRecord:
     """The record of an agent that measures itself on its one run: the last message of its pod.
 
     Attributes:
-        node_uuid: its node.
-        hostname: the node's name.
         status: of the run: running, once the collector has stored the request; then the final one.
         exit_code: the program's; None: it has none.
         reason: why it did not succeed; None: it did, or runs.

@@ -139,7 +139,6 @@ def count_parts(content: bytes, path: tuple[int, ...], limit: int, within: slice
     A count before a message is parsed: a part of two bytes becomes an object of fifty.
 
     Args:
-        content: the message.
         path: the number of the field whose messages are counted too, and so on below it.
         limit: the number beyond which it stops.
         within: the place of the message in `content`; None: all of it.

@@ -131,7 +131,6 @@ def choose_agents(agents: Sequence[Agent], targets: Sequence[Target], spread: Sp
     """Return the agents to launch on; with ANY all that match, the one with the fewest open runs first.
 
     Args:
-        agents: the connected agents.
         targets: an agent must match one of them; without any, all agents match.
         spread: how many of them to choose.
 
@@ -164,7 +163,6 @@ def offer_work(
     """Offer work to all agents at once, or with ANY to one after the other until one accepts.
 
     Args:
-        agents: the chosen agents.
         spread: see `Spread`.
         send: offers the work to the agents of these sessions; returns their answers in the same order.
 

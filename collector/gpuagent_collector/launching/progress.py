@@ -227,11 +227,7 @@ def follow(
     Work that no look returns for 150 s is lost.
 
     Args:
-        launched: the work as launched.
         look: returns the work that the collector or its agents know of now, by its key.
-        display: shows it.
-        sleep: waits for a number of seconds.
-        clock: returns monotonic seconds.
 
     Raises:
         MisuseError: the collector refuses to answer.

@@ -23,9 +23,7 @@ class Metric:
 
     Attributes:
         name: as in `--metric`; its unit is in the name or in `unit`.
-        title: for people.
         unit: '' is a plain number.
-        group: its heading.
         better: the better direction; None: neither, or it depends.
         quantity: the name of the sampled quantity, where each `Stat` of it is stored; None: no statistic over time.
         detail: shown only with --all.

@@ -52,7 +52,6 @@ class PlotRequest:
         kind: of a figure of metrics; None: by what is asked and what there is.
         request: the runs; its facet separates the sides.
         rows: name of the facet that separates rows.
-        width_mm: of the figure.
         percent, milliseconds: limits of servers' latency, as for `study_serving`.
     """
 

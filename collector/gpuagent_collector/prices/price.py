@@ -96,7 +96,6 @@ class Kind:
 
     Attributes:
         stem: its metric's name without the currency.
-        title: for people.
         unit: with {} for the currency.
         better: which direction is the better one.
         detail: shown only with --all.

@@ -73,8 +73,6 @@ def load_published(ask: Ask, name: str, *, project: str | None, pages: str | Non
     """Return what trackers get of the run with this identity, or the only one that begins like it.
 
     Args:
-        ask: reads the store.
-        name: the run.
         project: instead of its experiment.
         pages: address of the collector's pages, for a link; None: no link.
 

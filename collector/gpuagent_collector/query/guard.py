@@ -154,7 +154,6 @@ class Statement:
     """A statement that only reads the store.
 
     Attributes:
-        sql: its text.
         tree: its syntax tree, of an EXPLAIN that of the statement explained.
     """
 

@@ -78,7 +78,6 @@ class FileReader:
         """Open the store read-only.
 
         Args:
-            spec: the store.
             older: accept a schema that is older than this collector's.
             memory_bytes: limit of memory; None: half of the machine's or the container's.
 

@@ -462,7 +462,6 @@ class Chapter:
 
     Attributes:
         anchor: its name within the page.
-        title: its heading.
         write: yields its HTML; nothing where the store has nothing of it.
     """
 

@@ -51,7 +51,6 @@ def insert_from(rows: str, table: str, columns: str = "*") -> str:
 
     Args:
         rows: the name of the relation that has them.
-        table: a table of the schema.
         columns: what to select of them.
     """
     if table not in _DESCRIBED:

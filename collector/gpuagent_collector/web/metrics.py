@@ -28,7 +28,6 @@ class Series:
     Attributes:
         name: without the prefix `gpuagent_`; a counter's without `_total`.
         attribute: of NodeNow or GpuNow, or of their figures; None is no value.
-        help: its meaning.
         convert: converts from the store's unit to the metric's.
         is_counter: True if it only grows, until the driver is loaded again.
     """

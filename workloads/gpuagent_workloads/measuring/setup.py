@@ -104,7 +104,6 @@ def run_ranks(what: str, ranks: int, device: torch.device, work: Work, reporter:
     Rank 0's results go to `reporter`, those of the others to their own files in the run directory.
 
     Args:
-        what: the measurement, for errors.
         ranks: number of processes, a GPU each.
         device: its type is that of all ranks' devices.
         work: can be pickled.

@@ -29,7 +29,6 @@ class Order:
         """Make the order.
 
         Args:
-            samples: the size of the data.
             config: for the seed, and the batch size of a rank.
             progress: for the number of this rank, and of the samples trained on before.
             drawn: draw each position from all, with repetition, instead of shuffling.

@@ -155,9 +155,7 @@ class Part:
         Of an owner that was alone on the GPU both are the GPU's; the driver's words of single processes cover less.
 
         Args:
-            counter_joules: the GPU's energy counter.
             busy_seconds: the GPU's time with kernels so far.
-            seconds: the time now.
             is_alone: no other owner had the GPU since the last time.
         """
         counted_seconds, self.counted_seconds = self.counted_seconds, seconds

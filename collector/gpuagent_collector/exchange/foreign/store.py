@@ -135,10 +135,8 @@ def make_rows(run: ForeignRun, digest: str, place: Place, file_name: str, file_t
     """Return the rows of each table.
 
     Args:
-        run: the measurement.
         digest: of the file and of the run's number in it.
         place: what the user says of it.
-        file_name: the file's name without folders.
         file_time: UTC of the file's last change, which counts where the file has no time.
     """
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)

@@ -134,7 +134,6 @@ def report_trace(
     A trace that fails is reported as `trace_failed`, and the run continues. With several ranks all must call this.
 
     Args:
-        config: whether to trace, and what.
         seconds_per_step: of the measured steps, which ran without profiler. The idle time of the GPU is their time
             beyond the busy time of the traced steps, since a profiler slows launches, but not the launched work.
     """
