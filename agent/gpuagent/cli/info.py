@@ -4,6 +4,7 @@ import json
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,8 +14,6 @@ from gpuagent_common.text import counted
 from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from gpuagent.environments.environment import Environment
 
 _GB = 10**9
@@ -78,7 +77,7 @@ def _entry(name: str, reason: str | None = None, remedy: str | None = None) -> d
     return {"name": name, "works": reason is None, "reason": reason, "remedy": remedy}
 
 
-def _running_agent(spool: "Path", node_uuid: str) -> dict[str, Any] | None:
+def _running_agent(spool: Path, node_uuid: str) -> dict[str, Any] | None:
     """Return the state of the agent that uses the spool, or of this user's on the node; None: no agent runs."""
     from gpuagent.service import find_agent_of
 

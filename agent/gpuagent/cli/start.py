@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from gpuagent.cli.node_agent import raise_failure, report_undelivered
-from gpuagent.cli.options import agent_config, agent_options, complete_workloads, env_option, run_options
-from gpuagent_common.errors import MisuseError
+from gpuagent.cli.options import agent_config, agent_options, env_option
 from gpuagent_common.service_manager import notify, watchdog_seconds
 
 
@@ -19,13 +18,8 @@ from gpuagent_common.service_manager import notify, watchdog_seconds
     epilog="""\b
 Examples:
   gpuagent start --platform satori --label rack=7
-  gpuagent start --run mnist --param epochs=3 --repeat 7
   gpuagent run mnist                 in another terminal: this agent runs it"""
 )
-@click.option(
-    "--run", "workload", metavar="WORKLOAD", shell_complete=complete_workloads, help="Run this at once; then sample on."
-)
-@run_options
 @env_option(
     "--metrics",
     "GPUAGENT_METRICS",
@@ -42,20 +36,16 @@ Examples:
     help="Record jobs and containers with names, by numbers, or not.",
 )
 @agent_options
-def command(workload: str | None, allow_commands: bool, metrics: str | None, **options: Any) -> None:
+def command(allow_commands: bool, metrics: str | None, **options: Any) -> None:
     """Sample this node until stopped.
 
     The agent streams samples to the collector, and takes work from it and from `gpuagent run` of the same user. Without
     a collector, samples wait in the spool. Ctrl-C stores the last samples and stops.
     """
     from gpuagent.agent import Agent
-    from gpuagent.cli.spec import run_spec
 
     config = agent_config(options, allow_commands=allow_commands)
-    if not workload and any(options[name] for name in ("parameters", "beside", "cpus", "memory", "changes")):
-        raise MisuseError("--param, --with, --cpus, --memory and --change are for --run WORKLOAD")
     agent = Agent(config)
-    plans = agent.planner.plan(run_spec(workload, (), (), labels={}, **options)) if workload else []
     with ExitStack() as stack:
         if metrics is not None:
             from gpuagent.metrics_http.own_server import serving
@@ -75,7 +65,6 @@ def command(workload: str | None, allow_commands: bool, metrics: str | None, **o
             f"for the collector at {config.collector}; Ctrl-C stops",
             err=True,
         )
-        agent.runner.submit(plans)
         notify("READY=1")
         # What lives until the end is not looked through for cycles again: 20 to 30 ms each time.
         gc.collect()

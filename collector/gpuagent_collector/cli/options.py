@@ -27,7 +27,7 @@ from gpuagent_common.connection import (
     TlsFiles,
     tls_files,
 )
-from gpuagent_common.errors import MisuseError
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 if TYPE_CHECKING:
     from gpuagent_collector.exchange.changing import Changer
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 def stored_workloads(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the workloads of the runs at the place given by earlier options, or at the default place."""
     from gpuagent_collector.query.reader import open_reader
-    from gpuagent_common.connection import tls_files
-    from gpuagent_common.errors import GpuAgentError
 
     given: dict[str, Any] = context.params
     try:

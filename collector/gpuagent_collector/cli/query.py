@@ -8,7 +8,6 @@ import click
 
 from gpuagent_collector.cli.options import ReaderOptions, ReadingCommand, reader_options
 from gpuagent_collector.present.formats import FileFormat, OutputFormat
-from gpuagent_common.cli import SuggestingGroup
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted
 
@@ -16,7 +15,7 @@ _EXAMPLES = """\b
 Examples:
   collector query "SHOW TABLES"
   collector query "DESCRIBE gpu_samples"
-  collector query sql "SELECT platform, count(*) FROM runs GROUP BY ALL"
+  collector query "SELECT platform, count(*) FROM runs GROUP BY ALL"
   collector query "FROM metrics WHERE metric = ?" -p throughput --json
   collector query "FROM steps" -o steps.parquet
   collector query - --format csv < samples.sql > samples.csv
@@ -26,24 +25,14 @@ _FORMATS = list(dict.fromkeys(each.value for each in (*OutputFormat, *FileFormat
 _ONLY_FILES = {each.value for each in FileFormat} - {each.value for each in OutputFormat}
 
 
-class _QueryGroup(SuggestingGroup):
-    """A group whose subcommand `sql` can be left out before a statement."""
+class _QueryCommand(ReadingCommand):
+    """A command that may have the word `sql` before its statement."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        # One word alone is no statement, but a mistyped subcommand.
-        is_command = bool(args) and (args[0].isidentifier() or args[0] in ctx.help_option_names)
-        return super().parse_args(ctx, args if is_command or not args else ["sql", *args])
+        return super().parse_args(ctx, args[1:] if args[:1] == ["sql"] else args)
 
 
-@click.group(cls=_QueryGroup, epilog=_EXAMPLES, subcommand_metavar="[sql] SQL [ARGS]...")
-def command() -> None:
-    """Query the store with SQL.
-
-    A query cannot change anything. `collector query "SELECT …"` is short for `collector query sql "SELECT …"`.
-    """
-
-
-@command.command(cls=ReadingCommand, epilog=_EXAMPLES)
+@click.command(cls=_QueryCommand, epilog=_EXAMPLES)
 @click.argument("statement", metavar="SQL")
 @click.option("-p", "--parameter", "parameters", multiple=True, help="Value of the next ? in SQL; repeatable.")
 @reader_options
@@ -56,7 +45,7 @@ def command() -> None:
     help="Output format.  [default: table; for a file, from its name]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
-def sql(
+def command(
     statement: str,
     parameters: Sequence[str],
     reader: ReaderOptions,
@@ -65,11 +54,11 @@ def sql(
     format_name: str | None,
     as_json: bool,
 ) -> None:
-    """Run one statement in DuckDB's dialect.
+    """Query the store with SQL.
 
-    SQL is one SELECT, EXPLAIN, DESCRIBE, SUMMARIZE or SHOW TABLES; - reads it from standard input. `collector schema`
-    explains the tables and columns. Times are UTC. Names of files end in .parquet, .arrow, .feather, .csv, .jsonl,
-    .json or .md; an incomplete file is never left.
+    SQL is one SELECT, EXPLAIN, DESCRIBE, SUMMARIZE or SHOW TABLES in DuckDB's dialect, and cannot change anything; -
+    reads it from standard input. `collector schema` explains the tables and columns. Times are UTC. Names of files end
+    in .parquet, .arrow, .feather, .csv, .jsonl, .json or .md; an incomplete file is never left.
     """
     text = sys.stdin.read() if statement == "-" else statement
     if not text.strip():

@@ -383,7 +383,7 @@ def write_reproduce(report: Report) -> Iterator[Markup]:
         )
     yield heading("Queries")
     rest = ", of curves those of the first workload or setting" if len(report.courses) > 1 else ""
-    yield prose(f"All that the store was asked for this report{rest}; `collector query sql` takes each of them.")
+    yield prose(f"All that the store was asked for this report{rest}; `collector query` takes each of them.")
     shown: set[str] = set()
     for topic, statements in report.statements.items():
         # The same runs are asked about for several topics, and their names are long.

@@ -254,7 +254,6 @@ MISUSE: list[tuple[list[str], str]] = [
     (["run", "mnist", "--param", "steps=1", "--steps", "2"], "given twice"),
     (["run", "mnist", "--with", "mnist"], "--with takes"),
     (["run", "mnist", "--environment", "dokcer"], "unknown environment"),
-    (["start", "--param", "steps=1"], "--run WORKLOAD"),
     (["start", "--rate", "0"], "0.1"),
     (["strat"], "no command 'strat'; did you mean 'start'"),
     (["run", "--rate", "nan", "mnist"], "--rate"),

@@ -20,7 +20,7 @@ def completed(cli: click.Command, *words: str) -> list[str]:
 
 def test_workloads_of_this_node_are_offered() -> None:
     assert completed(gpuagent_cli, "run", "mn") == ["mnist"]
-    assert completed(gpuagent_cli, "start", "--run", "resnet1") == ["resnet18"]
+    assert completed(gpuagent_cli, "run", "resnet1") == ["resnet18"]
     assert "cpu-burn" in completed(gpuagent_cli, "run", "mnist", "--with", "")
     assert "mnist" not in completed(gpuagent_cli, "run", "--with", "")
 
