@@ -87,7 +87,7 @@ def _running_agent(spool: Path, node_uuid: str) -> dict[str, Any] | None:
         return None
     client.close()
     return {
-        "node_uuid": status.node_uuid or node_uuid,  # an older agent does not say
+        "node_uuid": status.node_uuid,
         "platform": status.platform,
         "collector": status.collector,
         "connected": status.connected,

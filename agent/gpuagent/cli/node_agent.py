@@ -68,8 +68,7 @@ def node_agent(
     agent: Agent | AgentClient = _agent_or_client(config, spool, node_uuid)
     if isinstance(agent, AgentClient) and "collector" in given and (other := _other_collector(agent, config)):
         status = agent.status()
-        # An older agent does not say which node it is.
-        node_uuid = (status.node_uuid if status else "") or node_uuid
+        node_uuid = status.node_uuid if status else node_uuid
         agent.close()
         click.echo(
             f"gpuagent: this node's agent delivers to {other}; an agent beside it delivers to {config.collector} "

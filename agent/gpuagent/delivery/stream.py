@@ -212,7 +212,6 @@ class Stream:
             node_uuid=self._spool.session.node_uuid,
             sessions=sessions,
             allows_commands=self._orders.allows_commands,
-            sends_output=True,
             hostname=self._hostname,
             takes_experiments=self._orders.experiment is not None,
             boot_id=self._machine.boot_id or "",

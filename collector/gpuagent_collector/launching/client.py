@@ -54,13 +54,8 @@ class RunsClient:
         return self._call(self._stub.Experiments, request).agents
 
     def cancel_experiment(self, name: str) -> int:
-        """Stop an experiment; return the number of agents that had it. An older collector has no experiments."""
-        try:
-            return self._call(self._stub.CancelExperiment, pb.CancelExperimentRequest(name=name)).agents
-        except GpuAgentError as error:
-            if isinstance(error.__cause__, grpc.RpcError) and _code(error.__cause__) is grpc.StatusCode.UNIMPLEMENTED:
-                return 0
-            raise
+        """Stop an experiment; return the number of agents that had it."""
+        return self._call(self._stub.CancelExperiment, pb.CancelExperimentRequest(name=name)).agents
 
     def cancel(self, run_id: str) -> None:
         """Stop a run, running or queued."""
@@ -90,11 +85,6 @@ class RunsClient:
         try:
             yield
         except grpc.RpcError as error:
-            if _code(error) in _COMPLETE:
+            if error.code() in _COMPLETE:
                 raise GpuAgentError(error.details() or "") from error
             raise to_error(error, self._reader.address, self._reader.tls) from error
-
-
-def _code(error: grpc.RpcError) -> grpc.StatusCode:
-    # Every RpcError of a call is also its grpc.Call.
-    return error.code()

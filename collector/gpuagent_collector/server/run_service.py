@@ -185,11 +185,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
             if agent is None:
                 return wire.ExperimentReply(refusal=_ABSENT)
             if not agent.hello.takes_experiments:
-                version = agent.hello.agent_version
-                return wire.ExperimentReply(
-                    refusal=f"its agent (gpuagent {version}) is too old to take experiment files; upgrade it, or "
-                    "there: gpuagent experiment run"
-                )
+                return wire.ExperimentReply(refusal="its agent only delivers, and takes no experiment files")
             question = wire.ExperimentOrder(request_id=uuid.uuid4().hex)
             question.MergeFrom(order)
             message = wire.CollectorMessage(experiment=question)
@@ -250,12 +246,6 @@ class RunOutput:
         return None
 
     async def _ask(self, agent: AgentStream, stream: str) -> wire.Output | None:
-        if not agent.hello.sends_output:
-            version = agent.hello.agent_version
-            return wire.Output(
-                refusal=f"its agent (gpuagent {version}) is too old to send output; upgrade it. After the run, the end "
-                "of its output is in the store"
-            )
         request = wire.ReadOutput(
             request_id=uuid.uuid4().hex, run_id=self.run_id, stream=stream, offset_bytes=self._offsets_bytes[stream]
         )

@@ -30,7 +30,6 @@ class Hello(_message.Message):
     NODE_UUID_FIELD_NUMBER: _builtins.int
     SESSIONS_FIELD_NUMBER: _builtins.int
     ALLOWS_COMMANDS_FIELD_NUMBER: _builtins.int
-    SENDS_OUTPUT_FIELD_NUMBER: _builtins.int
     HOSTNAME_FIELD_NUMBER: _builtins.int
     TAKES_EXPERIMENTS_FIELD_NUMBER: _builtins.int
     BOOT_ID_FIELD_NUMBER: _builtins.int
@@ -42,14 +41,12 @@ class Hello(_message.Message):
     """The node the agent runs on."""
     allows_commands: _builtins.bool
     """True if the agent runs commands that are not built-in workloads."""
-    sends_output: _builtins.bool
-    """True if the agent answers ReadOutput; older ones do not."""
     hostname: _builtins.str
-    """The node's hostname, for tokens bound to it; empty from older agents."""
+    """The node's hostname, for tokens bound to it."""
     takes_experiments: _builtins.bool
-    """True if the agent runs experiment files; older ones do not."""
+    """True if the agent runs experiment files; one that only delivers for another node does not."""
     boot_id: _builtins.str
-    """Changes when the machine restarts; empty: unknown, or an older agent."""
+    """Changes when the machine restarts; empty: unknown."""
     in_container: _builtins.bool
     """True if the agent runs in a container, which has a hostname of its own."""
     @_builtins.property
@@ -64,7 +61,6 @@ class Hello(_message.Message):
         node_uuid: _builtins.str = ...,
         sessions: _abc.Iterable[Global___SpooledSession] | None = ...,
         allows_commands: _builtins.bool = ...,
-        sends_output: _builtins.bool = ...,
         hostname: _builtins.str = ...,
         takes_experiments: _builtins.bool = ...,
         boot_id: _builtins.str = ...,
@@ -72,7 +68,7 @@ class Hello(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "allows_commands", b"allows_commands", "boot_id", b"boot_id", "hostname", b"hostname", "in_container", b"in_container", "node_uuid", b"node_uuid", "protocol_version", b"protocol_version", "sends_output", b"sends_output", "sessions", b"sessions", "takes_experiments", b"takes_experiments"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "allows_commands", b"allows_commands", "boot_id", b"boot_id", "hostname", b"hostname", "in_container", b"in_container", "node_uuid", b"node_uuid", "protocol_version", b"protocol_version", "sessions", b"sessions", "takes_experiments", b"takes_experiments"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -74,7 +74,6 @@ class Agent:
     session_uuid: str = field(default_factory=lambda: uuid.uuid4().hex)
     node_uuid: str = "node-1"
     allows_commands: bool = False
-    sends_output: bool = True
     takes_experiments: bool = True
     token: str = TOKEN
     hostname: str = ""
@@ -94,7 +93,6 @@ class Agent:
             node_uuid=self.node_uuid,
             sessions=[session],
             allows_commands=self.allows_commands,
-            sends_output=self.sends_output,
             takes_experiments=self.takes_experiments,
             hostname=self.hostname,
             boot_id=self.boot_id,

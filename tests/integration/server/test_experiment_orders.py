@@ -38,17 +38,17 @@ async def reply(agent: Agent, *, refusal: str = "") -> wire.ExperimentOrder:
 
 async def test_a_file_reaches_the_agents_that_are_named_and_each_answers_for_itself(served: Served) -> None:
     takes, refuses = Agent(channel=served.channel), Agent(channel=served.channel)
-    old = Agent(channel=served.channel, takes_experiments=False)
+    delivering = Agent(channel=served.channel, takes_experiments=False)
     gone = Agent(channel=served.channel)
-    for agent in (takes, refuses, old):
+    for agent in (takes, refuses, delivering):
         await agent.connect()
-    answer = launch(served, [takes, refuses, old, gone])
+    answer = launch(served, [takes, refuses, delivering, gone])
     assert (await reply(takes)).launch == FILE
     await reply(refuses, refusal="study.yaml:1:1: no")
-    taken, refused, too_old, away = (await answer).agents
+    taken, refused, unable, away = (await answer).agents
     assert (taken.session_uuid, taken.state, taken.refusal) == (takes.session_uuid, STATE, "")
     assert (refused.HasField("state"), refused.refusal) == (False, "study.yaml:1:1: no")
-    assert too_old.refusal.startswith("its agent (gpuagent 0.0.1)")
+    assert "takes no experiment files" in unable.refusal
     assert "no longer connected" in away.refusal
 
 

@@ -225,11 +225,14 @@ async def test_output_that_is_not_to_be_had_has_a_reason(served: Served, monkeyp
     monkeypatch.setattr(run_service, "_ABSENCE_SECONDS", 0.0)
     missing = grpc.StatusCode.NOT_FOUND
     assert await refusal(logs(served)) == (missing, "there is no run r; `collector runs` lists them")
-    agent = Agent(channel=served.channel, sends_output=False)
+    agent = Agent(channel=served.channel)
     await has_run(agent)
-    code, words = await refusal(logs(served))
-    assert code == grpc.StatusCode.FAILED_PRECONDITION
-    assert "agent (gpuagent 0.0.1)" in words
+    refused = asyncio.ensure_future(refusal(logs(served)))
+    for _stream in ("stdout", "stderr"):
+        asked = (await agent.read()).read_output
+        output = wire.Output(request_id=asked.request_id, refusal="this node keeps no output of it")
+        await agent.call.write(wire.AgentMessage(output=output))
+    assert await refused == (grpc.StatusCode.FAILED_PRECONDITION, "no output of run r: this node keeps no output of it")
     agent.call.cancel()
     while (gone := await refusal(logs(served)))[0] != missing:
         pass
