@@ -14,11 +14,7 @@ class OneSideError(NothingToCompareError):
 
 
 class StoreError(GpuAgentError):
-    """The store cannot be opened, read or written.
-
-    Attributes:
-        problem: the message without its remedy.
-    """
+    """The store cannot be opened, read or written. `problem` is the message without its remedy."""
 
     def __init__(self, problem: str, remedy: str = "") -> None:
         """Make the message of a problem and its remedy."""

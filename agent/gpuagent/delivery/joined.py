@@ -60,11 +60,8 @@ class Joined:
     def keep(self, address: str, text: str, client: TlsFiles | None = None) -> None:
         """Write the files that join the collector at `address`.
 
-        Args:
-            client: a certificate and key to copy, for collectors that ask for one.
-
-        Raises:
-            GpuAgentError: a file cannot be written, or `text` is something else.
+        `client` is a certificate and key to copy, for collectors that ask for one. Raises GpuAgentError: a file cannot
+        be written, or `text` is something else.
         """
         token, certificates = split(text)
         make_private(self.folder, "XDG_CONFIG_HOME=DIR")

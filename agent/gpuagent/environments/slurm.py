@@ -119,10 +119,8 @@ class Slurm(Environment):
 class SlurmContainer(Slurm):
     """Runs by srun the command that starts a container, which becomes part of the Slurm job.
 
-    Docker's containers would not: its daemon starts them, outside of the job.
-
-    Args:
-        container: an environment whose containers are processes of the user's own.
+    Docker's containers would not: its daemon starts them, outside of the job. `container` is an environment whose
+    containers are processes of the user's own.
     """
 
     has_image_paths = True

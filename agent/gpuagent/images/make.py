@@ -38,11 +38,7 @@ class MadeImage:
 
 
 class Maker:
-    """A maker of images for one environment.
-
-    Args:
-        report: receives each line of the tools' output.
-    """
+    """A maker of images for one environment. `report` receives each line of the tools' output."""
 
     def __init__(self, builder: Builder, records: ImageRecords, report: Callable[[str], None]) -> None:
         self._builder = builder

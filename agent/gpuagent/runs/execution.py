@@ -111,8 +111,7 @@ class Changes:
     def make(self, started_unix_nano: int) -> bool:
         """Make each change at its time until the run ends; return False if one failed.
 
-        Args:
-            started_unix_nano: the start of the run's first process.
+        `started_unix_nano` is the start of the run's first process.
         """
         while self._left:
             change = self._left[0]

@@ -153,8 +153,7 @@ def store_relations(connection: duckdb.DuckDBPyConnection) -> frozenset[str]:
 class Statement:
     """A statement that only reads the store.
 
-    Attributes:
-        tree: its syntax tree, of an EXPLAIN that of the statement explained.
+    `tree` is its syntax tree, of an EXPLAIN that of the statement explained.
     """
 
     sql: str

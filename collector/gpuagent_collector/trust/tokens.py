@@ -321,11 +321,7 @@ UNREADABLE = "this collector cannot read its tokens; its log says why"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """The holder of a call's token.
-
-    Attributes:
-        token: the record of it in `file`; None: it is the owner's.
-    """
+    """The holder of a call's token. `token` is the record of it in `file`; None: it is the owner's."""
 
     name: str
     scope: Scope

@@ -270,8 +270,7 @@ class RunNow:
 class Snapshot:
     """The state of all nodes and runs at one moment, in UTC.
 
-    Attributes:
-        trouble: why the collector cannot store what agents send; None: it can.
+    `trouble` is why the collector cannot store what agents send; None: it can.
     """
 
     taken_at: datetime

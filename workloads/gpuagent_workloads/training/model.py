@@ -182,8 +182,7 @@ def report_arithmetic(
 ) -> Arithmetic:
     """Report a step's model FLOPs in each arithmetic, such as `model_flops_tf32_per_step`.
 
-    Args:
-        narrow: their type of 16 bits; None: float32, or TF32 by the flags.
+    `narrow` is their type of 16 bits; None: float32, or TF32 by the flags.
     """
     capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)
     arithmetic = arithmetic_in_force(narrow, capability)

@@ -109,8 +109,7 @@ class Session:
     def report(self, flops: StepFlops, palm: StepFlops | None = None) -> None:
         """Report the model's size, its FLOPs a step and, with batches, MFU and the least bytes a step.
 
-        Args:
-            palm: the same by PaLM's formula; None: it is not for this model.
+        `palm` is the same by PaLM's formula; None: it is not for this model.
         """
         report_counts(self.model, flops, self._reporter)
         if self._feed is None:

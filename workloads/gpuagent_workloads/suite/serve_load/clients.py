@@ -272,13 +272,8 @@ class Client:
 def driving(target: Target, clients: int, start_seconds: float = 0.5) -> Iterator[Drive]:
     """Yield a function that puts a load on the server by that many processes, and returns what they measured together.
 
-    Its second argument is called when all processes are ready, with the times of the load; it may wait.
-
-    Args:
-        start_seconds: the pause between that and the load.
-
-    Raises:
-        WorkloadError: a process ended by itself.
+    Its second argument is called when all processes are ready, with the times of the load; it may wait. `start_seconds`
+    is the pause between that and the load. Raises WorkloadError: a process ended by itself.
     """
     with _processes(target, clients) as pipes:
         for pipe in pipes:

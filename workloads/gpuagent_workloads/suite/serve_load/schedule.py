@@ -21,8 +21,7 @@ _MOST_TOKENS = 10_000_000
 class Part:
     """A part of a prompt: parts of the same key begin alike in all prompts of a seed.
 
-    Attributes:
-        is_answer: whether it stands for the answer of an earlier turn.
+    `is_answer` says whether it stands for the answer of an earlier turn.
     """
 
     key: str
