@@ -183,7 +183,6 @@ def older() -> Iterator[RunsClient]:
         server.stop(0).wait()
 
 
-def test_a_collector_without_experiments_has_none_to_cancel(older: RunsClient) -> None:
-    assert older.cancel_experiment("study") == 0
+def test_a_collector_without_experiments_is_to_be_upgraded(older: RunsClient) -> None:
     with pytest.raises(GpuAgentError, match="upgrade it"):
         older.experiments(["session"], "study")
