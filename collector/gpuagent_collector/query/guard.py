@@ -48,6 +48,9 @@ _UNSTOPPABLE = frozenset(
         *("hamming", "mismatches"),
         *("jaro_similarity", "jaro_winkler_similarity"),
         *("array_resize", "bitstring", "list_resize"),  # a short call allocates gigabytes
+        # DuckDB makes a VARIANT of JSON in as many calls as it has levels, and crashes without a stack.
+        *("variant_bytes_to_variant", "variant_extract", "variant_normalize", "variant_to_parquet_variant"),
+        "variant_typeof",
     }
 )
 
@@ -62,6 +65,9 @@ _SIZES: Mapping[str, slice] = {
     "repeat": slice(1, 2),
     "rpad": slice(1, 2),
 }
+
+# Functions with a type as JSON. DuckDB reads it in as many calls as it has levels, and crashes without a stack.
+_DESCRIBING = frozenset({"from_json", "from_json_strict", "json_transform", "json_transform_strict"})
 
 # A width of more than three digits, or one that is an argument.
 _WIDE = re.compile(r"\d{4}|\*|\{[^{}]*\{")
@@ -96,14 +102,22 @@ def check_size(name: str, arguments: Sequence[Mapping[str, Any]]) -> None:
     Raises:
         MisuseError: the call is not allowed.
     """
-    sizes = map(constant, arguments[_SIZES.get(name, slice(0))])
-    if not all(isinstance(size, int) and abs(size) <= LARGEST_SIZE for size in sizes):
+    if not all(map(_is_size, arguments[_SIZES.get(name, slice(0))])):
         instead = f", or FROM {name}(…)" if name in TABLE_FUNCTIONS else ""
         raise MisuseError(f"{name} takes sizes up to {LARGEST_SIZE:,} here, written as numbers{instead}")
+    if name in _DESCRIBING and len(arguments) > 1:
+        described = constant(arguments[1])
+        if not isinstance(described, str) or len(described) > LARGEST_SIZE:
+            raise MisuseError(f"{name} takes a constant type of up to {LARGEST_SIZE:,} characters here")
     if name in {"format", "printf"} and arguments:
         text = constant(arguments[0])
         if not isinstance(text, str) or _WIDE.search(text):
             raise MisuseError(f"{name} takes a constant text here, with widths of at most three digits")
+
+
+def _is_size(node: Mapping[str, Any]) -> bool:
+    size = constant(node)
+    return isinstance(size, int) and abs(size) <= LARGEST_SIZE
 
 
 # A longer statement is rejected: the walk of its syntax tree would delay the collector's agents.
@@ -241,6 +255,12 @@ class Guard:
                 # DuckDB puts the first argument of `column.function(…)` in the place of a schema.
                 arguments = [{"class": "COLUMN_REF"}, *arguments]
             check_size(name, arguments)
+        if node.get("id") == "VARIANT":
+            raise MisuseError("a query cannot cast to VARIANT; use JSON")
+        offset = node.get("offset_expr")
+        if offset is not None and not _is_size(offset):
+            # DuckDB crashes where it is the least integer, also as the result of an expression.
+            raise MisuseError(f"lag and lead take offsets up to {LARGEST_SIZE:,} here, written as numbers")
         match node.get("type"):
             case "BASE_TABLE":
                 self._check_table(node, scope)
