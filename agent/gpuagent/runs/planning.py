@@ -57,6 +57,10 @@ _OBSERVE_PACKAGE, _OBSERVE_FOLDER = "gpuagent_report", "observe"
 _IN_FRONT = 'PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; export PYTHONPATH; exec "$@"'
 
 MAX_REPEATS = 10_000
+# The number of a repeat is one of 32 bits in messages.
+_MAX_REPEAT = 2**31 - 1
+# Of one text: the kernel starts no program with a longer argument.
+_MAX_TEXT_BYTES = 128 * 1024 - 1
 MAX_TIMEOUT_SECONDS = 365 * 86_400.0
 
 
@@ -315,12 +319,16 @@ def _check(spec: RunSpec) -> None:
         check_program_name(spec.name)
     if spec.repeats > MAX_REPEATS:
         raise MisuseError(f"at most {MAX_REPEATS} repeats at once, not {spec.repeats}")
+    if spec.first_repeat + spec.repeats > _MAX_REPEAT:
+        raise MisuseError(f"the number of a repeat is at most {_MAX_REPEAT:,}, not {spec.first_repeat:,}")
     if not 0 <= spec.timeout_seconds <= MAX_TIMEOUT_SECONDS:
         raise MisuseError(f"the timeout must be 0 to {MAX_TIMEOUT_SECONDS:.0f} s, not {spec.timeout_seconds}")
     if len(set(spec.interference)) < len(spec.interference):
         raise MisuseError("a workload can run beside another only once")
     texts = (*spec.command, *spec.parameters.values(), spec.image, spec.working_directory, spec.experiment, spec.job)
-    texts += (spec.input,)
+    texts += (spec.input, *spec.options)
+    if any(len(text.encode()) > _MAX_TEXT_BYTES for text in texts):
+        raise MisuseError(f"an argument or parameter of a run has at most {_MAX_TEXT_BYTES:,} bytes")
     if any("\0" in text for text in (*texts, *spec.labels, *spec.labels.values())):
         raise MisuseError("a run cannot contain a NUL character")
     names = (spec.experiment, spec.job, *spec.labels, *spec.labels.values(), *spec.parameters)

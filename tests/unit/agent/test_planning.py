@@ -108,6 +108,15 @@ def test_any_command_is_a_workload_named_by_the_user_or_after_its_script(name: s
         (RunSpec(workload="train", interference=["z" * 1001]), "up to 1,000 printable"),
         (RunSpec(workload="train", parameters={"z" * 1001: "1"}), "up to 1,000 printable"),
         (RunSpec(workload="train", repeats=1_000_000), "at most"),
+        (RunSpec(workload="train", first_repeat=2**32 - 1, repeats=2), "number of a repeat"),
+        (RunSpec(workload="train", parameters={"batch-size": "9" * 2**17}), "at most 131,071 bytes"),
+        (RunSpec(workload="train", parameters={"steps=5 --param batch-size": "1"}), "no parameter"),
+        (RunSpec(workload="train", parameters={"batch-size": "5 --param load=2"}), "of type int"),
+        (RunSpec(workload="../train"), "unknown workload"),
+        (RunSpec(workload="--help"), "unknown workload"),
+        (RunSpec(workload="train", interference=["--help"]), "unknown workload"),
+        (RunSpec(workload="train", cpus=float("inf")), "cpus must be"),
+        (RunSpec(workload="train", memory_bytes=2**64 - 1), "bare cannot limit memory"),
         (RunSpec(workload="train", timeout_seconds=-1), "timeout"),
         (RunSpec(workload="train", timeout_seconds=float("nan")), "timeout"),
         (RunSpec(workload="train", timeout_seconds=1e300), "timeout"),
@@ -136,6 +145,7 @@ def test_an_invalid_request_is_refused_with_a_reason(spec: RunSpec, words: str) 
         # torch's launcher loads a pickle from there.
         RunSpec(workload="train", nodes=2, parameters={"rendezvous": "evil:1"}),
         RunSpec(workload="train", environment="slurm", options=["--prolog=/tmp/evil"]),
+        RunSpec(workload="train", environment="docker", options=["--volume=/:/host"]),
         RunSpec(workload="train", working_directory="/tmp/evil"),
     ],
 )
