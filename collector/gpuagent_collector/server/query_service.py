@@ -27,6 +27,7 @@ from gpuagent_collector.query.execute import (
     QueryTimeoutError,
     return_memory,
 )
+from gpuagent_collector.query.guard import MAX_TOKENS
 from gpuagent_collector.query.visible_parts import Parts
 from gpuagent_collector.trust.tokens import Caller, Scope
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -383,4 +384,6 @@ def _parameters(text: str) -> Sequence[Parameter]:
     scalars = [each for value in listed for each in (value if isinstance(value, list) else [value])]
     if any(isinstance(scalar, list | dict) for scalar in scalars):
         raise MisuseError("the parameters are not a JSON array of strings, numbers, booleans, nulls and lists of these")
+    if len(listed) > MAX_TOKENS:  # DuckDB would name each that is too many
+        raise MisuseError(f"{len(listed):,} parameters, more than a statement has tokens; give a list as one parameter")
     return listed

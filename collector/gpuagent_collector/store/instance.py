@@ -104,6 +104,8 @@ def _check_owners(spec: StoreSpec, *, read_only: bool) -> None:
     In a folder such as /tmp such a user could read and change what it writes there.
     """
     path, ours = spec.path, {os.geteuid(), 0}
+    if path.is_symlink() and path.lstat().st_uid not in ours and path.parent.stat().st_mode & stat.S_IWOTH:
+        raise StoreError(f"{path} is another user's link; name a store in a folder of your own with --store")
     if path.exists():
         owner, is_for_all = path.stat().st_uid, path.parent.stat().st_mode & stat.S_IWOTH
         if is_for_all and owner not in ours and not read_only:

@@ -26,6 +26,20 @@ def make_private_folder(folder: Path) -> None:
         raise GpuAgentError(f"cannot make the folder {folder}: {error.strerror}; {remedy}") from error
 
 
+def check_folder(folder: Path) -> None:
+    """Reject a folder in which another user could replace this user's files; one that is missing passes.
+
+    Raises:
+        GpuAgentError: it belongs to another user, or all can write there.
+    """
+    try:
+        found = folder.stat()
+    except FileNotFoundError:
+        return
+    if found.st_uid not in (os.geteuid(), 0) or (found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX):
+        raise GpuAgentError(f"others could replace the files in {folder}; name a folder of your own")
+
+
 def write_private(path: Path, content: bytes) -> None:
     """Replace `path` by a file with this content and mode 0600, in a folder made with mode 0700 if need be.
 

@@ -12,7 +12,7 @@ import grpc
 
 from gpuagent_collector.times import utc_now
 from gpuagent_collector.trust.authority import Authority, Pair, belong_together, expires_at, hosts_of
-from gpuagent_collector.trust.private_files import check_private, check_unreadable_by_all, write_private
+from gpuagent_collector.trust.private_files import check_folder, check_private, check_unreadable_by_all, write_private
 from gpuagent_common.address import Address
 from gpuagent_common.connection import default_ca_file
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -183,13 +183,14 @@ class CertificateFolder:
 
         Raises:
             MisuseError: there is a CA already, or a host is malformed.
-            GpuAgentError: the folder cannot be written.
+            GpuAgentError: the folder cannot be written, or others could replace what is in it.
         """
         if self.ca.exists() or self._ca_key.exists():
             raise MisuseError(
                 f"there is a CA in {self.path} already; renew the server certificate: collector certs rotate, "
                 "or make another CA in another --dir"
             )
+        check_folder(self.path)
         authority = Authority.create()
         server = authority.issue_server(hosts)
         _write(authority.pair, self.ca, self._ca_key)

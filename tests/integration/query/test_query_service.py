@@ -103,6 +103,9 @@ def test_the_row_limit_is_told_in_the_last_message(reader: RemoteReader) -> None
         ("SELECT ?", '["\\ud800"]', "not JSON"),
         ("SELECT 1", "[[[1]]]", "not a JSON array"),
         ("SELECT 1", "[" * 100_000, "not JSON"),
+        ("SELECT ?", f"[{'9' * 5000}]", "not JSON"),
+        ("SELECT ?", f"[{'1,' * 5000}1]", "5,001 parameters"),
+        ("SELECT lead(range, ?) OVER () FROM range(3)", f"[{-(2**63)}]", "offsets up to 10,000"),
         (ENDLESS, "", "exceeded its 0.2 s"),
     ],
 )

@@ -313,6 +313,17 @@ def test_a_store_that_another_user_left_where_all_can_write_is_read_alone(tmp_pa
     Store.open(str(path), read_only=True).close()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_a_store_is_not_made_at_the_end_of_another_user_s_link(tmp_path: Path) -> None:
+    theirs, path = tmp_path / "theirs.duckdb", tmp_path / "runs.duckdb"
+    path.symlink_to(theirs)
+    os.chown(path, 65_533, 65_533, follow_symlinks=False)
+    tmp_path.chmod(0o1777)
+    with pytest.raises(StoreError, match="another user's link"):
+        Store.open(str(path))
+    assert not theirs.exists()
+
+
 def test_a_pipe_in_the_place_of_a_store_or_a_token_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(StoreError, match="pipe"):

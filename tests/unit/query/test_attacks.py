@@ -62,6 +62,22 @@ ATTACKS = [
     *("FORCE CHECKPOINT", "FROM checkpoint()", "CALL enable_logging()", "VACUUM", "BEGIN", "COMMIT", "ROLLBACK"),
     *("SELECT nextval('x')", "SELECT setseed(0.5)", "SELECT write_log('x')", "SELECT sleep_ms(100000)"),
     *("SELECT pg_sleep(100000)", "SELECT stats(run_id) FROM runs"),
+    # names of WITH where they are not known
+    *("FROM (WITH sqlite_master AS (SELECT 1) FROM sqlite_master), sqlite_master", "FROM recurring.sqlite_master"),
+    "(WITH sqlite_master AS (SELECT 1) FROM sqlite_master) UNION ALL FROM sqlite_master",
+    # a function that reads the environment, at each place of a statement
+    *("FROM runs LIMIT (SELECT length(getenv('HOME')))", "FROM runs ORDER BY getenv('HOME')"),
+    *("SELECT * REPLACE (getenv('HOME') AS run_id) FROM runs", "SELECT [getenv(x) FOR x IN ['HOME']]"),
+    *("SELECT count(*) FILTER (WHERE getenv('HOME') > '') FROM runs", "VALUES (getenv('HOME'))"),
+    *("SELECT sum(1) OVER (PARTITION BY getenv('HOME')) FROM runs", "SELECT DISTINCT ON (getenv('HOME')) 1 FROM runs"),
+    *("FROM runs a JOIN runs b ON getenv('HOME') > a.run_id", "SELECT COLUMNS(c -> getenv(c) > '') FROM runs"),
+    *("SELECT 1 FROM runs GROUP BY GROUPING SETS ((getenv('HOME')))", "SELECT '1'::DECIMAL(getenv('HOME')::INT)"),
+    "SELECT system.main.getenv('HOME')",
+    # other characters where words end
+    *("\ufeffEXPLAIN ANALYZE DELETE FROM run_requests", "EXPLAIN\u00a0ANALYZE\u00a0DELETE FROM run_requests"),
+    *("SELECT $x$ $x$; DELETE FROM run_requests; --$x$", 'FROM U&"\\0064uckdb_settings"'),
+    # what ends the process
+    "SELECT lag(repeat, -9223372036854775808) OVER () FROM runs",
     # Python
     *("FROM secret_rows", "FROM pandas_scan(1)", "FROM arrow_scan(1, 2, 3)", "FROM python_map_function(1)"),
 ]

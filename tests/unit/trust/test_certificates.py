@@ -1,5 +1,6 @@
 """What `collector certs` makes, and what a collector takes of it."""
 
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -40,6 +41,18 @@ def test_nobody_else_can_read_what_is_made(folder: CertificateFolder) -> None:
     assert {path.stat().st_mode & 0o777 for path in folder.path.rglob("*") if path.is_file()} == {0o600}
     folders = (folder.path, folder.path.parent, folder.path / "nodes")
     assert {path.stat().st_mode & 0o777 for path in folders} == {0o700}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+@pytest.mark.parametrize(("owner", "mode"), [(65_533, 0o755), (0, 0o777)])
+def test_no_ca_is_made_where_another_user_could_replace_it(tmp_path: Path, owner: int, mode: int) -> None:
+    place = tmp_path / "tls"
+    place.mkdir()
+    place.chmod(mode)
+    os.chown(place, owner, owner)
+    with pytest.raises(GpuAgentError, match="others could replace"):
+        CertificateFolder(path=place).init(HOSTS)
+    assert list(place.iterdir()) == []
 
 
 def test_a_server_s_certificate_is_for_its_names_and_comes_from_the_ca(folder: CertificateFolder) -> None:
