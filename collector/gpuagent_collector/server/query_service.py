@@ -19,12 +19,14 @@ import pyarrow as pa
 
 from gpuagent_collector.query.execute import (
     BATCH_ROWS,
+    STATM,
     Execution,
     Limits,
     Parameter,
     QueryCancelledError,
     QueryMemoryError,
     QueryTimeoutError,
+    resident_bytes,
     return_memory,
 )
 from gpuagent_collector.query.guard import MAX_TOKENS
@@ -133,6 +135,9 @@ DEFAULT_LIMITS = Limits(timeout_seconds=120.0, rows=1_000_000, size_bytes=2**30)
 MAX_QUERIES = 16
 MAX_QUERIES_OF_A_TOKEN = MAX_QUERIES // 4
 
+# Of free memory that is kept for the next queries.
+_KEPT_BYTES = 16 * 2**20
+
 # A query waits this long for places that are about to be free.
 _CLOSING_SECONDS = 10.0
 _FREEING_SECONDS = 0.5
@@ -174,6 +179,8 @@ class QueryService(pb_grpc.QueryServiceServicer):
         self._closing: dict[Execution, asyncio.Future[None]] = {}
         # Queries that run or wait for a place, not those that were abandoned.
         self._asking: Counter[_Holder] = Counter()
+        # The least memory of the process since free memory was given back.
+        self._least_bytes = 0
         # Until then, memory that is short has time to get free.
         self._freeing_until = 0.0
         self._freeing = threading.Lock()
@@ -295,9 +302,20 @@ class QueryService(pb_grpc.QueryServiceServicer):
 
     def _close(self, execution: Execution) -> None:
         execution.close()
-        return_memory()
+        self._return_memory()
         if self.turns.is_large(execution):
             self._freeing_until = 0.0  # the next such query gets no such time
+
+    def _return_memory(self) -> None:
+        """Give free memory back where the process has grown: that takes longer than most queries."""
+        taken_bytes = resident_bytes() if STATM.exists() else None
+        if taken_bytes is None:
+            return_memory()
+        elif taken_bytes > self._least_bytes + _KEPT_BYTES:
+            return_memory()
+            self._least_bytes = resident_bytes()
+        else:
+            self._least_bytes = min(self._least_bytes, taken_bytes)
 
     def _start(
         self, execution: Execution, request: pb.QueryRequest, caller: Caller, is_bounded: threading.Event
