@@ -325,6 +325,10 @@ def _check(spec: RunSpec) -> None:
         raise MisuseError(f"the timeout must be 0 to {MAX_TIMEOUT_SECONDS:.0f} s, not {spec.timeout_seconds}")
     if len(set(spec.interference)) < len(spec.interference):
         raise MisuseError("a workload can run beside another only once")
+    _check_texts(spec)
+
+
+def _check_texts(spec: RunSpec) -> None:
     texts = (*spec.command, *spec.parameters.values(), spec.image, spec.working_directory, spec.experiment, spec.job)
     texts += (spec.input, *spec.options)
     if any(len(text.encode()) > _MAX_TEXT_BYTES for text in texts):

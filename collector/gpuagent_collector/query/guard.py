@@ -255,12 +255,7 @@ class Guard:
                 # DuckDB puts the first argument of `column.function(…)` in the place of a schema.
                 arguments = [{"class": "COLUMN_REF"}, *arguments]
             check_size(name, arguments)
-        if node.get("id") == "VARIANT":
-            raise MisuseError("a query cannot cast to VARIANT; use JSON")
-        offset = node.get("offset_expr")
-        if offset is not None and not _is_size(offset):
-            # DuckDB crashes where it is the least integer, also as the result of an expression.
-            raise MisuseError(f"lag and lead take offsets up to {LARGEST_SIZE:,} here, written as numbers")
+        _check_crashes(node)
         match node.get("type"):
             case "BASE_TABLE":
                 self._check_table(node, scope)
@@ -280,6 +275,16 @@ class Guard:
             qualified = ".".join(part for part in (node["catalog_name"], schema, name) if part)
             hint = _suggest(name, self._relations) or "; `SHOW TABLES` and `collector schema` list the tables"
             raise MisuseError(f"the store has no table {qualified}{hint}")
+
+
+def _check_crashes(node: Tree) -> None:
+    """Reject what ends DuckDB's process rather than its statement."""
+    if node.get("id") == "VARIANT":
+        raise MisuseError("a query cannot cast to VARIANT; use JSON")
+    offset = node.get("offset_expr")
+    if offset is not None and not _is_size(offset):
+        # DuckDB crashes where it is the least integer, also as the result of an expression.
+        raise MisuseError(f"lag and lead take offsets up to {LARGEST_SIZE:,} here, written as numbers")
 
 
 def check_text(sql: str) -> None:

@@ -75,3 +75,19 @@ def test_files_of_a_store_that_several_users_share_are_as_the_user_says() -> Non
         follow_user()
         assert os.umask(0o022) == 0o022
     assert (os.umask(0o022), for_others(0o666)) == (0o022, 0o644)
+
+
+def test_what_is_written_where_another_left_a_link_replaces_the_link(site: str, run: Run, tmp_path: Path) -> None:
+    mine, shared = tmp_path / "mine", tmp_path / "shared"
+    mine.write_text("mine")
+    shared.mkdir()
+    for name in ("rows.csv", ".copy.duckdb.part", ".copy.duckdb.part.wal"):
+        (shared / name).symlink_to(mine)
+    (shared / "copy.duckdb").symlink_to(tmp_path / "elsewhere")
+    for words in (("query", "SELECT 1", "--force", "--output", "rows.csv"), ("backup", "copy.duckdb")):
+        code, printed = run(*words[:-1], str(shared / words[-1]), "--store", site)
+        assert code == 0, printed
+        assert not (shared / words[-1]).is_symlink()
+    assert mine.read_text() == "mine"
+    assert {path.name for path in shared.iterdir()} == {"rows.csv", "copy.duckdb"}
+    assert not (tmp_path / "elsewhere").exists()

@@ -250,6 +250,7 @@ DEEP = "[" * 100_000 + "]" * 100_000
             for text in ("nonsense", "[1]", "null", '{"a": [1]}', '{"a": NaN}')
         ),
         *((request(parameters=text), "an object of") for text in ('{"a": 1e999}', '"x"', DEEP, '{"a": "\\ud800"}')),
+        (request(parameters=f'{{"a": {"9" * 5000}}}'), "an object of"),
         *((request(labels=text), "texts") for text in ("[1,2]", '{"a": 1}', '{"a": null}')),
         *((request(command=text), "a list of texts") for text in ("{}", '["a", 1]', '"ls"')),
         ({"sessions": [{"started_at": 1, "labels": "7"}]}, "texts"),

@@ -193,6 +193,9 @@ REFUSED: Mapping[str, tuple[Records | bytes, str]] = {
     "offsets that go back": (one_column(name_column(b"abc", 0, 2, 1)), "non-monotonic"),
     "offsets beyond the text": (one_column(name_column(b"abc", 0, 1, 9)), "offset"),
     "negative offsets": (one_column(name_column(b"a", -1, 0, 1)), "offset"),
+    "rows of nothing": (Records(tables=[Table(name="states", rows=2**32 - 1)]), "rows in one message"),
+    "a character cut in two": (one_column(name_column("é".encode(), 0, 1, 2)), "UTF8"),
+    "half a pair of UTF-16": (one_column(name_column(b"\xed\xa0\x80", 0, 0, 3)), "UTF8"),
     "text that is not UTF-8": (one_column(name_column(b"\xff\xfe", 0, 1, 2)), "UTF8"),
 }
 
