@@ -177,7 +177,8 @@ search_aiperf() {
   local aiperf began=$SECONDS
   read -ra aiperf <<<"$AIPERF"
   # Each load of its search warms up, ends that, and begins anew: by a ramp, since its first requests would else wait for one another.
-  AIPERF_SEARCH_PLANNER_SLA_PRECISION_DEFAULT=0.02 timeout "${AIPERF_SECONDS:-240}" "${aiperf[@]}" profile --model llama --url "$users_url" --endpoint-type completions --streaming \
+  # Offline it takes a folder for the name of a repository.
+  AIPERF_SEARCH_PLANNER_SLA_PRECISION_DEFAULT=0.02 timeout "${AIPERF_SECONDS:-360}" env -u HF_HUB_OFFLINE -u TRANSFORMERS_OFFLINE "${aiperf[@]}" profile --model llama --url "$users_url" --endpoint-type completions --streaming \
     --tokenizer "$models/random" --isl 256 --osl 128 --random-range-ratio '{"input": 0.0, "output": 0.5}' --extra-inputs ignore_eos:true \
     --search-recipe max-concurrency-under-sla --search-style monotonic --ttft-sla-ms "${LIMIT_MS:-100}" --concurrency-min "$fewest" --concurrency-max "$most" \
     --benchmark-duration "${AIPERF_SECONDS_EACH:-6}" --concurrency-ramp-duration 1 --warmup-request-count 64 --workers-max 4 --no-server-metrics --no-gpu-telemetry \
