@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -66,10 +67,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         need(*mark.args)
 
 
+@pytest.fixture(scope="session")
+def _homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make the folder of all homes: pytest numbers its own by reading the names of all before, thousands of times."""
+    return tmp_path_factory.mktemp("homes")
+
+
 @pytest.fixture(autouse=True)
-def _own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def _own_folders(_homes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep tests off the user's configuration, spool and runtime folders."""
-    home = tmp_path_factory.mktemp("home")
+    home = Path(tempfile.mkdtemp(dir=_homes))
     for variable, name in (("XDG_CONFIG_HOME", "config"), ("XDG_STATE_HOME", "state"), ("GPUAGENT_RUNTIME_DIR", "run")):
         (home / name).mkdir()
         monkeypatch.setenv(variable, str(home / name))

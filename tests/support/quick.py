@@ -1,8 +1,10 @@
-"""The end of a run of tests: what the quick ones take, and what those need that were skipped."""
+"""Runs of the quick tests: what they read, what they take, and what those need that were skipped."""
 
 import os
+import re
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +21,18 @@ _began = pytest.StashKey[float]()
 def _cpu_seconds() -> float:
     """Return what this process and its children that have ended took of a processor."""
     return sum(os.times()[:4])
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out what `make test` would read in vain: modules marked slow import browsers and the like."""
+    if config.option.markexpr == "not slow" and collection_path.suffix == ".py":
+        return is_slow(collection_path.read_text(encoding="utf-8")) or None
+    return None
+
+
+def is_slow(module: str) -> bool:
+    """Return whether the text of a module marks all its tests as slow."""
+    return re.search(r"^pytestmark = \[?pytest\.mark\.slow\b", module, re.MULTILINE) is not None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.programs import describe_missing, need
-from tests.support.quick import ALL_SECONDS, MODULE_SECONDS, over_the_budget
+from tests.support.quick import ALL_SECONDS, MODULE_SECONDS, is_slow, over_the_budget
 from tests.support.servers import Node
 
 
@@ -49,6 +49,20 @@ def test_quick_modules_that_take_long_are_named_the_slowest_first() -> None:
     assert [line.split()[0] for line in lines] == ["b", "a"]
     (line,) = over_the_budget([report(f"{number}::x", 1.0) for number in range(int(ALL_SECONDS) + 1)])
     assert line.startswith("all quick tests ")
+
+
+@pytest.mark.parametrize(
+    ("line", "is_left_out"),
+    [
+        ("pytestmark = pytest.mark.slow", True),
+        ('pytestmark = [pytest.mark.slow, pytest.mark.needs("psql")]', True),
+        ('pytestmark = [pytest.mark.needs("kubectl")]', False),
+        ("    pytestmark = pytest.mark.slow", False),
+        ("@pytest.mark.slow", False),
+    ],
+)
+def test_a_module_is_slow_by_its_own_mark(line: str, is_left_out: bool) -> None:
+    assert is_slow(f"import pytest\n\n{line}\n") is is_left_out
 
 
 def test_commands_are_run_through_their_group() -> None:
