@@ -56,7 +56,10 @@ def open_store(store: str, *, exact: bool = False) -> Store:
 def _make(kind: str, filled: Callable[[Store], None] | None) -> "tempfile.TemporaryDirectory[str]":
     """Make a store of a kind in a folder, which is removed when this process ends."""
     folder = tempfile.TemporaryDirectory()
-    with Store.open(f"{kind}{folder.name}/store", exact=filled is not None) as store:
+    name = f"{kind}{folder.name}/store"
+    if filled:
+        put_store(name)  # the migrations of a lake take longer than what fills it
+    with Store.open(name, exact=filled is not None) as store:
         if filled:
             filled(store)
     return folder

@@ -3,7 +3,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuagent.redaction import redact_arguments, redact_text
@@ -250,6 +250,7 @@ def test_a_tail_is_the_end_of_the_file(tmp_path: Path) -> None:
 KEY = "-----BEGIN PRIVATE KEY-----\n" + "\n".join(["MIIEvQIBADANBgkq"] * 60) + "\n-----END PRIVATE KEY-----\n"
 
 
+@settings(max_examples=30)
 @given(before=st.integers(0, 3000))
 def test_a_secret_is_hidden_wherever_it_is_cut(tmp_path_factory: pytest.TempPathFactory, before: int) -> None:
     path = tmp_path_factory.mktemp("run") / "stdout"

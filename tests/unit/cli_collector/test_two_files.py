@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,33 +10,46 @@ import pytest
 from tests.support.commands import made_up
 from tests.unit.cli_collector.conftest import Collector
 
-
-def put(path: Path, platform: str, *, throughput: float = 1000.0) -> str:
-    with made_up(path) as store:
-        store.keys = 100 * len(list(path.parent.glob("*.duckdb")))  # of sessions and nodes, which are random in others
-        node = store.node(f"{path.stem}-node", platform)
-        for repeat in range(4):
-            store.run(f"{path.stem}-{repeat}", node, start_seconds=20 * repeat, throughput=throughput + repeat)
-    return str(path)
+# Platform and throughput of each file.
+MADE = {"a": ("satori", 1000.0), "b": ("openshift", 1000.0), "there": ("satori", 2000.0)}
 
 
-def test_two_files_of_equal_platforms_are_sides_named_by_file(collector: Collector, tmp_path: Path) -> None:
-    here = put(tmp_path / "here.duckdb", "satori")
-    there = put(tmp_path / "there.duckdb", "satori", throughput=2000.0)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    for number, (name, (platform, throughput)) in enumerate(MADE.items()):
+        with made_up(folder / f"{name}.duckdb") as store:
+            store.keys = 100 * number  # of sessions and nodes, which are random in others
+            node = store.node(f"{name}-node", platform)
+            for repeat in range(4):
+                store.run(f"{name}-{repeat}", node, start_seconds=20 * repeat, throughput=throughput + repeat)
+    return folder
+
+
+@pytest.fixture
+def put(made: Path, tmp_path: Path) -> Callable[[str], str]:
+    """Return a function that copies a file that was made, and returns its path."""
+    return lambda name: str(shutil.copy(made / f"{name}.duckdb", tmp_path))
+
+
+def test_two_files_of_equal_platforms_are_sides_named_by_file(collector: Collector, put: Callable[[str], str]) -> None:
+    here, there = put("a"), put("there")
     before = Path(here).read_bytes()
     outcome = collector("compare", here, there, "--json")
     (test,) = json.loads(outcome.out)["tests"]
-    assert (test["baseline"], test["side"]) == ("here.duckdb", "there.duckdb")
+    assert (test["baseline"], test["side"]) == ("a.duckdb", "there.duckdb")
     assert test["verdict"] == "differs"
     assert Path(here).read_bytes() == before
     # Sides of the user's own.
     own = collector("compare", here, there, "--by", "node").out
-    assert "here-node" in own
+    assert "a-node" in own
     assert "there-node" in own
 
 
-def test_two_files_of_two_platforms_are_these_and_make_a_report(collector: Collector, tmp_path: Path) -> None:
-    files = put(tmp_path / "a.duckdb", "satori"), put(tmp_path / "b.duckdb", "openshift")
+def test_two_files_of_two_platforms_are_these_and_make_a_report(
+    collector: Collector, put: Callable[[str], str], tmp_path: Path
+) -> None:
+    files = put("a"), put("b")
     for words in (files, ("two.html", *files)):
         assert collector("report", *words).code == 0
     for page in ("report.html", "two.html"):
@@ -47,19 +61,19 @@ def test_two_files_of_two_platforms_are_these_and_make_a_report(collector: Colle
 @pytest.mark.parametrize(
     "words", [("plan", "mnist"), ("history",), ("runs",), ("query", "sql", "FROM runs")], ids=" ".join
 )
-def test_what_reads_takes_files(collector: Collector, tmp_path: Path, words: tuple[str, ...]) -> None:
-    files = put(tmp_path / "a.duckdb", "satori"), put(tmp_path / "b.duckdb", "openshift")
+def test_what_reads_takes_files(collector: Collector, put: Callable[[str], str], words: tuple[str, ...]) -> None:
+    files = put("a"), put("b")
     outcome = collector(*words, *files)
     assert (outcome.code, "a.duckdb and b.duckdb" in outcome.err) == (0, True), outcome.err
 
 
-def test_one_file_is_read_like_a_store(collector: Collector, tmp_path: Path) -> None:
-    file = put(tmp_path / "a.duckdb", "satori")
+def test_one_file_is_read_like_a_store(collector: Collector, put: Callable[[str], str]) -> None:
+    file = put("a")
     assert collector("compare", file) == collector("compare", "--store", file)
 
 
-def test_commands_that_come_next_name_the_files(collector: Collector, tmp_path: Path) -> None:
-    files = put(tmp_path / "a.duckdb", "satori"), put(tmp_path / "b.duckdb", "openshift")
+def test_commands_that_come_next_name_the_files(collector: Collector, put: Callable[[str], str]) -> None:
+    files = put("a"), put("b")
     answered = json.loads(collector("recommend", *files, "--json").out)
     assert {side["side"] for side in answered["rankings"][0]["sides"]} == {"satori", "openshift"}
     printed = " ".join(collector("recommend", *files).out.split())
@@ -75,8 +89,8 @@ def test_several_workloads_are_named_where_one_is_asked_for(collector: Collector
     assert (outcome.code, "gcn, mnist" in outcome.err) == (2, True), outcome.err
 
 
-def test_what_are_no_two_sides_is_refused(collector: Collector, tmp_path: Path) -> None:
-    here = put(tmp_path / "here.duckdb", "satori")
+def test_what_are_no_two_sides_is_refused(collector: Collector, put: Callable[[str], str], tmp_path: Path) -> None:
+    here = put("a")
     copy = str(shutil.copy(here, tmp_path / "copy.duckdb"))
     text = tmp_path / "text.duckdb"
     text.write_text("no store")
@@ -90,7 +104,8 @@ def test_what_are_no_two_sides_is_refused(collector: Collector, tmp_path: Path) 
         assert (outcome.code, said in outcome.err.splitlines()[-1]) == (2, True), outcome.err
 
 
-def test_a_report_is_not_written_into_the_name_of_a_missing_store(collector: Collector, tmp_path: Path) -> None:
-    here = put(tmp_path / "here.duckdb", "satori")
-    outcome = collector("report", "none.duckdb", here)
+def test_a_report_is_not_written_into_the_name_of_a_missing_store(
+    collector: Collector, put: Callable[[str], str]
+) -> None:
+    outcome = collector("report", "none.duckdb", put("a"))
     assert (outcome.code, "no store none.duckdb" in outcome.err) == (2, True), outcome.err

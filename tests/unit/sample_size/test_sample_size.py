@@ -5,7 +5,7 @@ from statistics import stdev
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2, norm, wilcoxon
 
@@ -112,6 +112,7 @@ def test_what_nobody_could_run_is_not_planned() -> None:
     assert repeats_to_equal(0.5, 0.02, power=0.8, level=0.05) is None
 
 
+@settings(max_examples=30)
 @given(st.floats(0.2, 3.0), st.integers(4, MOST_REPEATS // 2))
 def test_more_repeats_show_more(deviations: float, repeats: int) -> None:
     for power in (power_to_differ, power_to_equal):

@@ -1,6 +1,9 @@
+import ctypes
 import json
+import multiprocessing
 import signal
 from dataclasses import asdict
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import psutil
@@ -25,6 +28,7 @@ from gpuagent_workloads.suite.memory_limit.trial import (
     make_step,
     outcome_of,
     run_in_fresh_process,
+    run_trial,
 )
 from tests.support.servers import until
 from tests.unit.workloads.runs import (
@@ -56,6 +60,26 @@ def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
+def run_in_fork(trial: Trial) -> Outcome:
+    """Run a trial in a fork of a process with torch: to import it takes longer than the trial."""
+    context = multiprocessing.get_context("forkserver")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=send_outcome, args=(trial, sender))
+    process.start()
+    sender.close()
+    outcome: Outcome = receiver.recv()
+    process.join()
+    return outcome
+
+
+def send_outcome(trial: Trial, sender: Connection) -> None:
+    # As the variable of processes of their own does, so that a limit counts the memory in use.
+    m_mmap_threshold = -3
+    assert ctypes.CDLL(None).mallopt(m_mmap_threshold, 65536)
+    torch.set_num_threads(1)
+    sender.send(run_trial(trial))
+
+
 def cpu_trial(*stages: tuple[int, int], limit_bytes: int | None) -> Trial:
     return Trial(
         stages=tuple(Stage(device="cpu", conv=conv, fc=fc) for conv, fc in stages),
@@ -70,6 +94,7 @@ def test_the_frontier_is_within_the_limit_and_trials_recorded(tmp_path: Path, mo
     monkeypatch.setattr(measure, "look", lambda _device: CPU)
     search = measure.largest_that_fits
     monkeypatch.setattr(measure, "largest_that_fits", lambda fits, _guess: search(fits, 4))
+    monkeypatch.setattr(measure.Search.__init__, "__defaults__", (run_in_fork,))
     shape = ("--batch-size", "4", "--channels", "16", "--side", "64")
     few = ("--ratios", "1:1", "--warmup", "1", "--steps", "1", "--limit-bytes", str(LIMIT_MIB * MIB))
     events = run_reporting(tmp_path, "memory-limit", "--device", "cpu", *shape, *few)
@@ -95,7 +120,7 @@ def test_the_frontier_is_within_the_limit_and_trials_recorded(tmp_path: Path, mo
 
 
 def test_a_stack_may_be_split_into_stages() -> None:
-    outcome = run_in_fresh_process(cpu_trial((2, 0), (1, 2), limit_bytes=None))
+    outcome = run_in_fork(cpu_trial((2, 0), (1, 2), limit_bytes=None))
     assert (outcome.fits, len(outcome.free_bytes)) == (True, 1)
     assert outcome.step_seconds is not None
     first, last = outcome.stage_seconds
