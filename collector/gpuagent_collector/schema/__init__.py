@@ -102,7 +102,8 @@ def migrate(
 def _apply(connection: duckdb.DuckDBPyConnection, migration: Migration, now: datetime, finish: Finish | None) -> None:
     connection.begin()
     try:
-        before = frozenset(_table_names(connection))
+        # To list them takes a lake as long as half a migration.
+        before = frozenset(_table_names(connection)) if finish is not None else frozenset[str]()
         connection.execute(_HISTORY)
         for statement in connection.extract_statements(migration.sql):
             connection.execute(statement)

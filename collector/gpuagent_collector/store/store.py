@@ -172,10 +172,9 @@ def _upgrade(instance: Instance, spec: StoreSpec, migrations: Sequence[Migration
     finish = lay_out if spec.kind is Kind.SHARED else None
     if finish:
         check_clock(connection, LAKE, now())
-    while True:
-        version = stored_version(connection)
+    while (version := check_version(connection, migrations)) < migrations[-1].version:
         try:
-            return retry_conflicts(lambda: migrate(connection, migrations, now(), finish=finish))
+            retry_conflicts(lambda: migrate(connection, migrations, now(), finish=finish))
         except duckdb.Error:
             # Where several collectors upgrade a store at once, one succeeds and the others fail in one way or another;
             # then they have nothing left to do.
