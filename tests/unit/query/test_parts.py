@@ -39,12 +39,14 @@ def _value(kind: str, column: str, number: int) -> Any:
 
 def fill_every_table(connection: duckdb.DuckDBPyConnection) -> None:
     """Put a row of a session that is shown, and one of another, into every column of every table."""
+    connection.begin()  # a lake takes a file for each
     for table, columns in table_columns(connection).items():
         if table != "schema_migrations":
             for number in (SHOWN, HIDDEN):
                 values = [_value(kind, column, number) for column, kind in columns.items()]
                 marks = ", ".join("?" * len(values))
                 connection.execute(f'INSERT INTO "{table}" VALUES ({marks})', values)
+    connection.commit()
 
 
 @pytest.fixture(scope="module", params=KINDS, ids=["file", "lake"])

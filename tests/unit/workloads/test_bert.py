@@ -21,7 +21,7 @@ def test_the_default_is_as_large_as_bert_base() -> None:
 
 def test_it_learns_and_reports_tokens(tmp_path: Path) -> None:
     small = {"model": "tiny", "context": 32, "batch_size": 16, "device": "cpu", "threads": 1, "warmup": 1}
-    events = run_config("bert", tmp_path, **small, steps=151)
+    events = run_config("bert", tmp_path, **small, steps=101)
     assert {event["items"] for event in of_kind(events, "step")} == {16 * 32}
     losses = [event["value"] for event in of_kind(events, "metric") if event["name"] == "loss"]
     assert losses[-1] < losses[0] - 0.05

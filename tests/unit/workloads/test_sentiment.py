@@ -37,11 +37,11 @@ def test_parameters_are_those_of_the_formula(name: str) -> None:
 
 
 def test_it_trains_on_synthetic_reviews_and_reports_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data, "SYNTHETIC_TRAIN", 2_700)
-    arguments = ["--model", "gru", "--length", "20", "--batch-size", "32", "--warmup", "2", "--steps", "80"]
+    monkeypatch.setattr(data, "SYNTHETIC_TRAIN", 1_700)
+    arguments = ["--model", "gru", "--length", "20", "--batch-size", "32", "--warmup", "2", "--steps", "50"]
     events = run_reporting(tmp_path, "sentiment", "--device", "cpu", "--threads", "1", *arguments)
     assert phases_of(events) == ["prepare", "setup", "warmup", "measure", "teardown", "end"]
-    assert [event["items"] for event in of_kind(events, "step")] == [32] * 82
+    assert [event["items"] for event in of_kind(events, "step")] == [32] * 52
     results = results_of(events)
     assert results["parameters"] == PARAMETERS["gru"]
     assert results["model_flops_per_step"] == step_flops("gru", 32, 20).total
