@@ -235,19 +235,15 @@ def test_failed_requests_are_counted_by_kind_and_missed_by_goodput(behave: Any, 
     assert found["goodput_percent"] == pytest.approx(100 * good / found["requests"])
 
 
-def test_a_load_of_which_nothing_succeeds_fails() -> None:
-    with standing_in(_refuse) as server:
+@pytest.mark.parametrize(
+    ("behave", "said"),
+    [(_refuse, "× http_503"), (_fail_within, "× server_error; the server said: .*out of memory")],
+)
+def test_a_load_of_which_nothing_succeeds_fails_with_the_server_s_reason(behave: Any, said: str) -> None:
+    with standing_in(behave) as server:
         load = config(rate=20.0, duration=0.3)
         log, window = drive_here(server, load)
-    with pytest.raises(WorkloadError, match="× http_503"):
-        results(log, window, load)
-
-
-def test_the_reason_of_a_server_that_refuses_is_repeated() -> None:
-    with standing_in(_fail_within) as server:
-        load = config(rate=20.0, duration=0.3)
-        log, window = drive_here(server, load)
-    with pytest.raises(WorkloadError, match=r"× server_error; the server said: .*out of memory"):
+    with pytest.raises(WorkloadError, match=said):
         results(log, window, load)
 
 
