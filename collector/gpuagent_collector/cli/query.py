@@ -1,4 +1,4 @@
-"""`collector query`: query the store with SQL."""
+"""`collector query sql`: query the store with SQL."""
 
 import sys
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from gpuagent_common.text import counted
 
 _EXAMPLES = """\b
 Examples:
-  collector query "SHOW TABLES"
-  collector query "DESCRIBE gpu_samples"
-  collector query "SELECT platform, count(*) FROM runs GROUP BY ALL"
-  collector query "FROM metrics WHERE metric = ?" -p throughput --json
-  collector query "FROM steps" -o steps.parquet
-  collector query - --format csv < samples.sql > samples.csv
+  collector query sql "SHOW TABLES"
+  collector query sql "DESCRIBE gpu_samples"
+  collector query sql "SELECT platform, count(*) FROM runs GROUP BY ALL"
+  collector query sql "FROM metrics WHERE metric = ?" -p throughput --json
+  collector query sql "FROM steps" -o steps.parquet
+  collector query sql - --format csv < samples.sql > samples.csv
 """
 
 _FORMATS = list(dict.fromkeys(each.value for each in (*OutputFormat, *FileFormat)))
@@ -56,13 +56,13 @@ def command(
 ) -> None:
     """Query the store with SQL.
 
-    SQL is one SELECT, EXPLAIN, DESCRIBE, SUMMARIZE or SHOW TABLES in DuckDB's dialect, and cannot change anything; -
+    The word sql before the statement may be left out. SQL is one SELECT, EXPLAIN, DESCRIBE, SUMMARIZE or SHOW TABLES in DuckDB's dialect, and cannot change anything; -
     reads it from standard input. `collector schema` explains the tables and columns. Times are UTC. Names of files end
     in .parquet, .arrow, .feather, .csv, .jsonl, .json or .md; an incomplete file is never left.
     """
     text = sys.stdin.read() if statement == "-" else statement
     if not text.strip():
-        raise MisuseError('the statement is empty; give one, such as: collector query "SHOW TABLES"')
+        raise MisuseError('the statement is empty; give one, such as: collector query sql "SHOW TABLES"')
     format_name = "json" if as_json else format_name
     if output is None:
         if format_name in _ONLY_FILES:
