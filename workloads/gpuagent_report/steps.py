@@ -96,7 +96,7 @@ class StepRecorder:
         now_nano = time.perf_counter_ns() if nano is None else nano
         self._find_cuda()
         if self.found_by:
-            self.write("found", name=self.found_by)
+            self.write("found", name=self.found_by, items_per_step=self._items_per_step)
         self.write("phase", self._begun_nano, name="setup")
         self._flush_at_nano, self._memory_at_nano = now_nano + _FLUSH_NANO, now_nano + _FLUSH_NANO
         return True

@@ -9,7 +9,7 @@ bound.
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuagent_common.errors import MisuseError
 
@@ -103,12 +103,14 @@ class Pattern:
         steps: alternatives for a line of progress.
         metrics: further lines with metrics.
         is_bar: any program may print such bars, for other work than training too.
+        asked: the value of --pattern that chose it; None: it was found without one.
     """
 
     name: str
     steps: tuple[Template, ...]
     metrics: tuple[Template, ...] = ()
     is_bar: bool = False
+    asked: str | None = None
 
 
 def _pattern(name: str, *steps: str, metrics: tuple[str, ...] = (), is_bar: bool = False) -> Pattern:
@@ -179,13 +181,13 @@ def find_patterns(given: str) -> tuple[Pattern, ...]:
         return READY
     known = {pattern.name: pattern for pattern in READY}
     if given in known:
-        return (known[given],)
+        return (replace(known[given], asked=given),)
     if "{" not in given:
         raise MisuseError(
             f"there is no pattern {given!r}; give a template such as 'step {{step}} loss {{loss}}', {NO_PATTERN}, "
             f"or one of: {', '.join(known)}"
         )
-    return (Pattern(name="given", steps=(Template(given),)),)
+    return (Pattern(name="given", steps=(Template(given),), asked=given),)
 
 
 def metrics_of(values: Mapping[str, float]) -> dict[str, float]:

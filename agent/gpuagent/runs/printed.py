@@ -257,7 +257,9 @@ class PrintedSteps:
         intervals = [step for pair in pairs if (step := _interval(*pair, self._items_per_step))]
         # A program that reports its steps itself, or is observed, knows them better.
         reports = any(path.stat().st_size for path in self._directory.glob("events.*.jsonl"))
-        events = [] if reports or not intervals else [*_step_events(best.pattern.name, intervals)]
+        # With them, the same run can be asked for again.
+        asked = {"pattern": best.pattern.asked, "items_per_step": self._items_per_step}
+        events = [] if reports or not intervals else [*_step_events(best.pattern.name, intervals, asked)]
         others = self._one(best.pattern, "").others
         events += [*best.metrics.events(), *others.events(), *_last_results(best.metrics.last | others.last)]
         with (self._directory / PRINTED_FILE).open("x", encoding="utf-8") as file:
@@ -313,7 +315,7 @@ def _difference(before: Mark, mark: Mark, name: str) -> float | None:
     return growth if math.isfinite(growth) else None
 
 
-def _step_events(name: str, intervals: Sequence[Interval]) -> Iterator[dict[str, Any]]:
+def _step_events(name: str, intervals: Sequence[Interval], asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
     taken = 0
     split = 1
     for index, interval in enumerate(intervals):
@@ -323,7 +325,7 @@ def _step_events(name: str, intervals: Sequence[Interval]) -> Iterator[dict[str,
             break
     usual = statistics.median(interval.seconds for interval in intervals)
     first, last = intervals[0], intervals[-1]
-    yield {"t": first.unix_nano, "event": "found", "name": f"pattern {name}"}
+    yield {"t": first.unix_nano, "event": "found", "name": f"pattern {name}", **asked}
     yield {"t": first.unix_nano, "event": "phase", "name": "warmup"}
     yield from _batches("warmup", intervals[:split], usual)
     if intervals[split:]:

@@ -335,9 +335,8 @@ def answer(plan: Plan) -> str:
     if _next(plan) and plan.recorded.lacking:
         sentences.append(plan.recorded.lacking)
     if _next(plan) and effect is not None:
-        then = " then" if plan.recorded.has_pattern else ""
         runs = f"{_rounds(first)} runs a side, which show {_share(effect)} or more"
-        sentences.append(f"The next command{then} makes {runs}.")
+        sentences.append(f"The next command makes {runs}.")
     return " ".join(sentences)
 
 

@@ -141,20 +141,6 @@ class Ladder:
         return is_of_work and not self.fixed and all(identify_command(rung.command) in known for rung in self.rungs)
 
     @property
-    def metric(self) -> str:
-        """The metric of the experiment: the duration instead of a throughput whose pattern is not stored."""
-        name = self.comparison.figures.primary.name
-        return "run_seconds" if self.lacking and name == "throughput" else name
-
-    @property
-    def lacking(self) -> str:
-        """The sentence that names what is to be added to the file for a throughput; '' for nothing."""
-        if not self.recorded.has_pattern:
-            return ""
-        items = " and, if they had it, items_per_step" if self.recorded.has_items else ""
-        return f"For throughput, add the pattern of these runs{items} to each entry: it is not stored."
-
-    @property
     def name(self) -> str:
         """Name of the experiment."""
         return re.sub(r"[^A-Za-z0-9._]+", "-", " ".join(["why", *self.comparison.layout.sides]))[:84]
@@ -334,18 +320,14 @@ def _lines(ladder: Ladder) -> Iterator[str]:
         yield f"# Not separated: {each.title} ({' / '.join(each.values)}); {each.remedy}."
     yield f"name: {json.dumps(ladder.name)}"
     yield f"question: {json.dumps(f'Why do {foot} and {top} differ?')}"
-    if ladder.lacking:
-        yield f"# {ladder.lacking}"
-    yield f"metric: {ladder.metric}"
+    yield f"metric: {comparison.figures.primary.name}"
     yield f"repeats: {ladder.repeats}"
     yield "workloads:"
     # What torch sees of a CPU limit depends on the environment: as many threads in all cells are one fact less.
     facts = {rung.fact for rung in ladder.rungs}
     threads = not facts.isdisjoint({"CPU threads", "CPU limit"})
     for number, rung in enumerate(ladder.rungs):
-        what: dict[str, Any] = {"command": list(rung.command), "name": block.workload}
-        if ladder.recorded.observed:
-            what["observe"] = True
+        what: dict[str, Any] = {"command": list(rung.command), "name": block.workload, **ladder.recorded.steps}
         if not rung.command:
             parameters = {name: value for name, value in block.parameters.items() if value is not None}
             parameters |= rung.parameters
@@ -592,7 +574,7 @@ def render_ladder(ladder: Ladder, path: str | None) -> Answer:
         sections.append(Section("Not separated, because the experiment cannot set it", [Bullets(points=points)]))
     runs = ladder.repeats * len(ladder.rungs)
     to_run = harmless(shlex.join(["gpuagent", "experiment", "run", path or "", *ladder.recorded.of_agent]))
-    then = f"{ladder.lacking} To make them: {to_run}".lstrip() if path else "-o FILE writes the experiment."
+    then = f"To make them: {to_run}" if path else "-o FILE writes the experiment."
     if ladder.has_run:
         compared = write_command("compare", {"--by": "command", "--workload": block.workload})
         then = f"Each of these cells has run already: `{compared}` shows what each option changes."

@@ -1,7 +1,7 @@
 """Options that make new runs like stored ones, and those that the store does not have."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuagent_collector.json_cells import read_object, read_words
@@ -19,12 +19,10 @@ FROM runs AS run LEFT JOIN sessions AS session USING (session_id)
 WHERE run.run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))
 ORDER BY ALL"""
 
-# The sources of steps that a program did not report by itself, and whether its throughput is in items.
+# The sources of steps that a program did not report by itself, with the options that found them.
 _STEPS = """
-SELECT list(DISTINCT name) AS sources,
-       (SELECT count(*) > 0 FROM results WHERE name = 'throughput' AND unit = 'items/s'
-            AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))) AS has_items
-FROM run_events WHERE event = 'found' AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))"""
+SELECT DISTINCT name, CAST(detail AS VARCHAR) AS options FROM run_events
+WHERE event = 'found' AND name IS NOT NULL AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[]))) ORDER BY ALL"""
 
 # Labels that a batch job gives its agent, or an experiment its runs.
 _MADE = re.compile(rf"slurm_.*|ls[bf].*|rung|command|{'|'.join(RESERVED_LABELS)}")
@@ -38,25 +36,20 @@ class Recorded:
         of_agent: --platform and --label with the values that all runs share.
         parameters: --param with the values that the first run of a built-in workload was given; others have none.
         environments: with their images, as `--environment` takes them.
-        observed: whether steps were found by --observe.
-        has_pattern: whether steps were found by a pattern of the user's own, which is not recorded.
-        has_items: whether the throughput of steps that were found is in items, perhaps by --items-per-step.
+        steps: --observe, --pattern and --items-per-step with their values, as an experiment names them.
+        lacks_pattern: whether a pattern of the user's own found steps before agents recorded it.
     """
 
     of_agent: tuple[str, ...]
     parameters: tuple[str, ...]
     environments: tuple[str, ...]
-    observed: bool
-    has_pattern: bool
-    has_items: bool
+    steps: Mapping[str, str | float | bool]
+    lacks_pattern: bool
 
     @property
     def lacking(self) -> str:
-        """The sentence that names the options that are to be added; '' for none."""
-        if self.has_pattern:
-            items = " and, if they had it, --items-per-step" if self.has_items else ""
-            return f"Add the --pattern of these runs{items} to the next command: without it there is no throughput."
-        return "Add --items-per-step to the next command if these runs had it." if self.has_items else ""
+        """The sentence that names the option that is to be added; '' for none."""
+        return "Add the --pattern of these runs to the next command, for throughput." if self.lacks_pattern else ""
 
     def repeat_command(self, commands: Sequence[Command], workload: str, repeats: int | None = None) -> str | None:
         """Return the command that makes new runs of commands in turns; None: it would be too long."""
@@ -68,7 +61,9 @@ class Recorded:
         else:
             if workload != name_programs(dict.fromkeys(commands)):
                 options += ["--name", workload]
-            options += ["--observe"] if self.observed else []
+            for name, value in self.steps.items():
+                of_value = [] if value is True else [f"{value:g}" if isinstance(value, float) else str(value)]
+                options += [f"--{name.replace('_', '-')}", *of_value]
         return command_with(commands, workload, repeats, options)
 
 
@@ -76,7 +71,11 @@ def find_recorded(ask: Ask, run_ids: Iterable[str]) -> Recorded:
     """Return the options of runs."""
     ids = sorted(run_ids)
     asked = ask(_ASKED, [ids])
-    (steps,) = ask(_STEPS, [ids, ids])
+    found = [(row["name"], read_object(row["options"], "options")) for row in ask(_STEPS, [ids])]
+    steps: dict[str, str | float | bool] = {}
+    for source, options in found:
+        steps |= {} if source.startswith("pattern ") else {"observe": True}
+        steps |= {name: options[name] for name in ("pattern", "items_per_step") if options.get(name)}
     words: list[str] = []
     # Several platforms are several machines, each with its own name.
     if len({row["platform"] for row in asked}) == 1 and (platform := asked[0]["named"]):
@@ -88,14 +87,12 @@ def find_recorded(ask: Ask, run_ids: Iterable[str]) -> Recorded:
         if not _MADE.fullmatch(name) and all((name, value) in each for each in labels):
             words += ["--label", f"{name}={value}"]
     places = {(row["environment"], row["image"]) for row in asked if row["environment"]}
-    sources = [name for name in steps["sources"] or () if name]
     return Recorded(
         of_agent=tuple(words),
         parameters=tuple(_given(read_words(asked[0]["command"]), asked[0]["workload"])) if asked else (),
         environments=tuple(sorted(f"{name}:{image}" if image else name for name, image in places)) or ("bare",),
-        observed=any(not name.startswith("pattern ") for name in sources),
-        has_pattern="pattern given" in sources,
-        has_items=bool(sources) and steps["has_items"],
+        steps=steps,
+        lacks_pattern="pattern given" in dict(found) and "pattern" not in steps,
     )
 
 

@@ -112,26 +112,27 @@ def test_the_file_of_a_plan_is_an_experiment_with_a_cell_for_each_rung(store: Sy
 
 
 @pytest.mark.parametrize(
-    ("found", "line"),
+    ("found", "detail", "line"),
     [
-        ("observed", "observe: true"),
-        (None, 'command: ["python3", "x.py"]'),
-        (None, "metric: throughput"),
-        ("pattern given", "metric: run_seconds"),
+        ("observed", None, "observe: true"),
+        (None, None, 'command: ["python3", "x.py"]'),
+        (None, None, "metric: throughput"),
+        ("pattern given", '{"pattern": "step {step}"}', 'pattern: "step {step}"'),
     ],
 )
-def test_a_program_of_ones_own_is_run_as_before(store: SyntheticStore, found: str | None, line: str) -> None:
+def test_a_program_of_ones_own_is_run_as_before(
+    store: SyntheticStore, found: str | None, detail: str | None, line: str
+) -> None:
     node = store.node("alder", "lab")
     for repeat in range(8):
         given: dict[str, Any] = {"parameters": {}, "command": '["python3", "x.py"]', "workload": "own"}
         store.run(f"r-{repeat}", node, start_seconds=20 * repeat, limits="cpus=2" if repeat % 2 else None, **given)
-        event = {"run_id": f"r-{repeat}", "event": "found", "name": found, "rank": 0}
+        event = {"run_id": f"r-{repeat}", "event": "found", "name": found, "rank": 0, "detail": detail}
         store.rows["run_events"] += [{**node.at(20 * repeat + 1), **event}] if found else []
     ladder = ask_why(store, "none", "cpus=2", by="limits")
     assert line in write_experiment(ladder)
     printed = render_ladder(ladder, "why.yaml").text
     assert "experiment run why.yaml --platform lab" in printed
-    assert ("add the pattern" in printed) == (found == "pattern given")
     assert len(trials(parse_experiment(write_experiment(ladder).encode(), "why.yaml"))[0]) == 2
 
 
