@@ -1,10 +1,11 @@
 """`collector plan`: the number of repeats that a new experiment needs."""
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from math import expm1
 from pathlib import Path
 from statistics import median_high
@@ -13,22 +14,23 @@ from typing import Any
 import numpy as np
 
 from gpuagent_collector.choices import Stat
+from gpuagent_collector.compare.caveats import find_disturbances
 from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
 from gpuagent_collector.metrics import BY_NAME, Metric
 from gpuagent_collector.metrics.result import SERVING, SERVING_METRICS
-from gpuagent_collector.present.answer import Answer, Legend, Section
+from gpuagent_collector.present.answer import Answer, Caveat, Legend, Section
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table, data_table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import USUAL_REPEATS
-from gpuagent_collector.runs.cells import Block, Cell, match_runs, tell_apart
+from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, match_runs, tell_apart
 from gpuagent_collector.runs.columns import Floats
-from gpuagent_collector.runs.data import Facts, Run, load_figures
+from gpuagent_collector.runs.data import Facts, Run, load_facts, load_figures
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import Choice, find_runs
 from gpuagent_collector.runs.like import group_like
 from gpuagent_collector.runs.repeating import Recorded, find_recorded
-from gpuagent_collector.runs.words import percent, spoken
+from gpuagent_collector.runs.words import percent, reasons, spoken, statuses
 from gpuagent_collector.statistics.repeats import (
     MOST_REPEATS,
     POWERS,
@@ -119,6 +121,7 @@ class Plan:
     metric: Metric
     blocks: tuple[BlockPlan, ...]
     recorded: Recorded
+    caveats: tuple[Caveat, ...]
 
 
 def plan_repeats(ask: Ask, question: Question) -> Plan:
@@ -143,12 +146,25 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
         plans = [plan for block in known if (plan := _plan(block, facts, metric, question))]
         if plans:
             plans.sort(key=lambda plan: -plan.runs)
-            ids = [run.run_id for cell in plans[0].block.cells for run in cell.runs]
-            return Plan(question=question, metric=metric, blocks=tuple(plans), recorded=find_recorded(ask, ids))
+            spoken_runs = [[run for cell in plan.block.cells for run in cell.runs] for plan in plans[:_SPOKEN_BLOCKS]]
+            recorded = find_recorded(ask, [run.run_id for run in spoken_runs[0]])
+            caveats = find_plan_caveats(ask, list(chain.from_iterable(spoken_runs)), runs)
+            return Plan(
+                question=question, metric=metric, blocks=tuple(plans), recorded=recorded, caveats=tuple(caveats)
+            )
     raise GpuAgentError(
         f"the spread of {question.metric or DEFAULT_PRIMARIES[0]} is unknown: it takes two or more successful runs "
         "with the same parameters in the same circumstances, and values above 0"
     )
+
+
+def find_plan_caveats(ask: Ask, planned: Sequence[Run], runs: Sequence[Run]) -> Iterator[Caveat]:
+    """Yield what widens the spread of the runs that are planned from, and how many of all runs failed."""
+    yield from find_disturbances({"": planned}, load_facts(ask, [run.run_id for run in planned]))
+    failed = Counter(run.status or "unknown" for run in runs if run.status not in ("succeeded", CANCELLED, *UNFINISHED))
+    if failed:
+        remedy = f"the plan leaves them out; reasons: {reasons(failed)}"
+        yield Caveat(code="unsuccessful", text=f"runs that did not succeed: {statuses(failed)}", remedy=remedy)
 
 
 # What the parameters of a load decide, whatever its server does: always, and where users do not wait for answers.
@@ -270,6 +286,7 @@ def render(plan: Plan) -> Answer:
             ),
             Section("How to read this", [_advice(plan)], is_detail=True),
         ],
+        caveats=plan.caveats,
         next=_next(plan),
         more="the repeats for each difference, and how to read this",
         facts={

@@ -1,7 +1,7 @@
 """`collector scaling`: how throughput grows with the number of ranks."""
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +21,7 @@ from gpuagent_collector.answers.scaling_curves import (
     study_scaling,
     tell_apart,
 )
+from gpuagent_collector.compare.caveats import find_disturbances
 from gpuagent_collector.present.answer import Answer, Caveat, Legend, Section, in_short
 from gpuagent_collector.present.human import in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import Column, Table
@@ -28,6 +29,7 @@ from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import differing_arguments, write_argument
 from gpuagent_collector.runs.cells import cancelled_caveat
+from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.words import interval, percent, reasons, statuses, write_command
 from gpuagent_collector.statistics.shift import least_runs
 from gpuagent_common.text import counted
@@ -58,6 +60,14 @@ def find_caveats(study: Study) -> tuple[Caveat, ...]:
 
 def _rows(study: Study) -> list[Row]:
     return [row.row for figures in study.curves for row in figures.rows]
+
+
+def _disturbed(study: Study) -> Iterator[Caveat]:
+    """Yield the warnings of what disturbed runs, by their numbers of ranks."""
+    sides: dict[str, dict[str, Run]] = defaultdict(dict)
+    for row in _rows(study):
+        sides[ranks_of([row.ranks])].update({trial.run.run_id: trial.run for trial in row.trials})
+    yield from find_disturbances({side: list(runs.values()) for side, runs in sides.items() if runs}, study.facts)
 
 
 def _few_runs(study: Study) -> Iterator[Caveat]:
@@ -146,6 +156,7 @@ def _left_out(study: Study) -> Iterator[Caveat]:
 
 # Every check, in the order in which warnings are shown.
 CHECKS: tuple[Callable[[Study], Iterator[Caveat]], ...] = (
+    _disturbed,
     _few_runs,
     _Check(
         code="measure_short",

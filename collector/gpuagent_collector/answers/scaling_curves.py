@@ -366,6 +366,7 @@ class Study:
         alone: succeeded runs with a throughput that are in no curve.
         elastic: runs that were left out, because their ranks may come and go.
         cancelled: runs that the user stopped; they are in no row.
+        facts: about all runs but the elastic and the cancelled ones.
     """
 
     curves: tuple[CurveFigures, ...]
@@ -373,6 +374,7 @@ class Study:
     alone: tuple[RankedRun, ...]
     elastic: tuple[Run, ...]
     cancelled: tuple[Run, ...]
+    facts: Facts
 
 
 def study_scaling(
@@ -427,6 +429,7 @@ def study_runs(
         alone=tuple(trial for trial in trials if trial.counts and trial.run.run_id not in placed),
         elastic=tuple(elastic),
         cancelled=tuple(cancelled),
+        facts=facts,
     )
 
 

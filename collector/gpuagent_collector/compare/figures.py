@@ -398,37 +398,11 @@ Flags = Sequence[bool] | NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, for the cached property
-class Evidence:
-    """The data that checks read.
-
-    Attributes:
-        asked: the options of `collector compare` by which the runs were chosen, with their values.
-        named: the sides that were asked for by name.
-    """
+class Observed:
+    """The runs of each side, with the facts about them."""
 
     layout: Layout
     facts: Facts
-    figures: Figures
-    specs: tuple[SpecRow, ...]
-    asked: Mapping[str, str | None]
-    named: Sequence[str] = ()
-
-    def command(self, **changed: str) -> str:
-        """Return the command that compares these runs with other options, for a remedy; '' is a switch."""
-        options = {**self.asked, **{f"--{name}": value for name, value in changed.items()}}
-        if "by" in changed:  # the baseline is a value of another facet
-            options.pop("--baseline", None)
-        return f"`{write_command('compare', options, sides=() if 'by' in changed else self.named)}`"
-
-    def has_everywhere(self, metric: str) -> bool:
-        """Return whether each side of each block has the metric, so that it can be compared."""
-        cells = [cell for block in self.layout.blocks for cell in block.cells if cell.runs]
-        return all(self.facts.has(cell.runs, metric) for cell in cells)
-
-    @property
-    def is_by_facet(self) -> bool:
-        """Return whether the sides are values of a facet, so that another --by can be asked for."""
-        return not self.layout.facet.in_time
 
     @cached_property
     def sides(self) -> Mapping[str, tuple[Run, ...]]:
@@ -453,15 +427,49 @@ class Evidence:
 
     def _count(self, numbers: Mapping[str, int]) -> str:
         known = {side: (number, len(self.sides[side])) for side, number in numbers.items() if number}
-        if len(known) == len(self.sides) > 1 and all(number == runs for number, runs in known.values()):
-            return f"all {sum(runs for _, runs in known.values()):,} runs"
+        some, every = sum(number for number, _ in known.values()), sum(map(len, self.sides.values()))
+        if known and some == every:
+            return f"all {every:,} runs" if every > 1 else "this run"
+        if known and len(self.sides) == 1:
+            return f"{some:,} of {every:,} runs"
         facet, listed = self.layout.facet, []
         if len(known) > _MOST_COUNTED:
             most = max(known, key=lambda side: known[side][0] / known[side][1])
-            some = sum(number for number, _ in known.values())
             of_most = f"{known[most][0]:,} of {known[most][1]:,} {facet.where(most)}"
-            return f"{some:,} of {sum(map(len, self.sides.values())):,} runs, such as {of_most}"
+            return f"{some:,} of {every:,} runs, such as {of_most}"
         for side, (number, runs) in known.items():
             of_side = f"all {runs:,} runs" if number == runs > 1 else f"{number:,} of {counted(runs, 'run')}"
             listed.append(f"{of_side} {facet.where(side)}")
         return ", ".join(listed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence(Observed):
+    """The data that checks of a comparison read.
+
+    Attributes:
+        asked: the options of `collector compare` by which the runs were chosen, with their values.
+        named: the sides that were asked for by name.
+    """
+
+    figures: Figures
+    specs: tuple[SpecRow, ...]
+    asked: Mapping[str, str | None]
+    named: Sequence[str] = ()
+
+    def command(self, **changed: str) -> str:
+        """Return the command that compares these runs with other options, for a remedy; '' is a switch."""
+        options = {**self.asked, **{f"--{name}": value for name, value in changed.items()}}
+        if "by" in changed:  # the baseline is a value of another facet
+            options.pop("--baseline", None)
+        return f"`{write_command('compare', options, sides=() if 'by' in changed else self.named)}`"
+
+    def has_everywhere(self, metric: str) -> bool:
+        """Return whether each side of each block has the metric, so that it can be compared."""
+        cells = [cell for block in self.layout.blocks for cell in block.cells if cell.runs]
+        return all(self.facts.has(cell.runs, metric) for cell in cells)
+
+    @property
+    def is_by_facet(self) -> bool:
+        """Return whether the sides are values of a facet, so that another --by can be asked for."""
+        return not self.layout.facet.in_time

@@ -1,10 +1,13 @@
 """Warnings that a reader must know before acting on a comparison, each with a remedy."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gpuagent_collector.compare.caveats import figures, hardware, health, runs
-from gpuagent_collector.compare.figures import Evidence
+from gpuagent_collector.compare.figures import Evidence, Observed
 from gpuagent_collector.present.answer import Caveat
+from gpuagent_collector.runs.cells import Block, Cell, Layout
+from gpuagent_collector.runs.data import Facts, Run
+from gpuagent_collector.runs.facets import find_facet
 
 # Every check, the gravest warnings first: a screen shows only the first ones.
 CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
@@ -61,6 +64,26 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     runs.cancelled,
     runs.unfinished,
 )
+
+
+# Those of what disturbs runs, whatever is made of their figures.
+_DISTURBANCES: tuple[Callable[[Observed], Iterator[Caveat]], ...] = (
+    hardware.foreign_load,
+    health.memory_errors,
+    health.xid_errors,
+    health.throttled,
+    hardware.shared_gpu,
+    runs.overlapping,
+)
+
+
+def find_disturbances(sides: Mapping[str, Sequence[Run]], facts: Facts) -> Iterator[Caveat]:
+    """Yield the warnings of what disturbed runs that no comparison has; sides are named as after the word `on`."""
+    cells = tuple(Cell(side=side, runs=tuple(members), others={}) for side, members in sides.items())
+    block = Block(workload="", parameters={}, held={}, cells=cells)
+    layout = Layout(facet=find_facet("platform"), sides=tuple(sides), blocks=(block,), left_out=())
+    for check in _DISTURBANCES:
+        yield from check(Observed(layout=layout, facts=facts))
 
 
 # Codes of warnings that concern tests, and differences between sides.

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import compress
 
-from gpuagent_collector.compare.figures import Evidence
+from gpuagent_collector.compare.figures import Evidence, Observed
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import notation, significant
 from gpuagent_collector.runs.data import distinct
@@ -19,7 +19,7 @@ _IDLE_PERCENT = 50.0
 _OTHER_SPECS = ("Node", "Platform", "Environment", "Image", "Interference", "Command", "Energy method")
 
 
-def foreign_load(evidence: Evidence) -> Iterator[Caveat]:
+def foreign_load(evidence: Observed) -> Iterator[Caveat]:
     """Warn where others used much of the CPUs that a run had; interference on purpose is no such load."""
     facts, found = evidence.facts, {}
     for runs in evidence.sides.values():
@@ -106,7 +106,7 @@ def _separation(evidence: Evidence) -> str:
     return f"; `{write_command('plan', {'--by': layout.facet.name, **chosen}, *words)}` separates what can be set"
 
 
-def shared_gpu(evidence: Evidence) -> Iterator[Caveat]:
+def shared_gpu(evidence: Observed) -> Iterator[Caveat]:
     """Warn where others computed on a run's GPU."""
     where = evidence.sides_above("gpu_other_processes", 0)
     if where:

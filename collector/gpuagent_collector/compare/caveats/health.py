@@ -6,7 +6,7 @@ from itertools import chain
 from math import isnan
 from statistics import median
 
-from gpuagent_collector.compare.figures import Evidence
+from gpuagent_collector.compare.figures import Evidence, Observed
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.runs.data import distinct
@@ -51,7 +51,7 @@ def impossible_readings(evidence: Evidence) -> Iterator[Caveat]:
         )
 
 
-def throttled(evidence: Evidence) -> Iterator[Caveat]:
+def throttled(evidence: Observed) -> Iterator[Caveat]:
     """Warn where clocks were throttled, with the causes."""
     name = "gpu_throttled_percent"
     where = evidence.sides_above(name, _THROTTLED_PERCENT)
@@ -118,7 +118,7 @@ def narrow_links(evidence: Evidence) -> Iterator[Caveat]:
         )
 
 
-def memory_errors(evidence: Evidence) -> Iterator[Caveat]:
+def memory_errors(evidence: Observed) -> Iterator[Caveat]:
     """Warn where a GPU's memory fails."""
     for name, (what, remedy) in _MEMORY_ERRORS.items():
         where = evidence.sides_above(name, 0)
@@ -126,7 +126,7 @@ def memory_errors(evidence: Evidence) -> Iterator[Caveat]:
             yield Caveat(code=name.removeprefix("gpu_"), text=f"{what} in {where}", remedy=remedy)
 
 
-def xid_errors(evidence: Evidence) -> Iterator[Caveat]:
+def xid_errors(evidence: Observed) -> Iterator[Caveat]:
     """Warn where the driver reported errors of a GPU."""
     happened = evidence.facts.gpu_events
     where = evidence.sides_among(happened)

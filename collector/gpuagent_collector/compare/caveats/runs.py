@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from gpuagent_collector.compare.figures import Evidence, Flags
+from gpuagent_collector.compare.figures import Evidence, Flags, Observed
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.runs.arguments import differing_arguments, identify_command, write_argument
@@ -396,7 +396,7 @@ def different_commands(evidence: Evidence) -> Iterator[Caveat]:
             )
 
 
-def overlapping(evidence: Evidence) -> Iterator[Caveat]:
+def overlapping(evidence: Observed) -> Iterator[Caveat]:
     """Warn where runs shared their node with other runs."""
     where = evidence.sides_among(evidence.facts.neighbours)
     if where:
