@@ -202,10 +202,10 @@ def _plan(block: Block, facts: Facts, metric: Metric, question: Question) -> Blo
     cells = [facts.array(cell.runs, metric.name) for cell in block.cells]
     if any((values <= 0).any() for values in cells):
         return None
-    matched = matched_spread(_tables(block, facts, metric))
     pooled = pooled_spread(cells)
     if pooled is None:
         return None
+    matched = matched_spread(_tables(block, facts, metric), pooled)
     return BlockPlan(
         block=block,
         runs=sum(map(len, cells)),

@@ -62,10 +62,11 @@ def find_needed(figures: Figures, facts: Facts) -> Needed | None:
     repeats = [] if figures.unpaired else match_runs(*cells)
     together = facts.column([run for repeat in repeats for run in repeat], figures.primary.name)
     table = together.reshape(-1, len(cells))
-    matched = matched_spread([table[~np.isnan(table).any(axis=1)]])
-    spread = matched or pooled_spread(values)
-    if spread is None:
+    pooled = pooled_spread(values)
+    if pooled is None:
         return None
+    matched = matched_spread([table[~np.isnan(table).any(axis=1)]], pooled)
+    spread = matched or pooled
     percent = float(f"{100 * share:.1e}")
     comparisons = round(0.05 / figures.alpha * len(figures.tests))
     fewest = repeats_to_differ(

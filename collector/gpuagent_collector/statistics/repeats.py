@@ -137,11 +137,12 @@ class Spread:
     freedom: int
 
 
-def matched_spread(tables: Iterable[Sequence[Sequence[float]] | Floats]) -> Spread | None:
+def matched_spread(tables: Iterable[Sequence[Sequence[float]] | Floats], pooled: Spread) -> Spread | None:
     """Return the spread of positive values without what their row, and what their column, has in common.
 
     Args:
         tables: rows are repeats, columns are cells that every repeat has.
+        pooled: the spread within cells. It holds that of rows too, so where it is smaller, rows have nothing in common.
 
     Returns: None where no table has two rows and two columns.
     """
@@ -156,7 +157,8 @@ def matched_spread(tables: Iterable[Sequence[Sequence[float]] | Floats]) -> Spre
         rest += rest.mean() - rest.mean(axis=0) - rest.mean(axis=1, keepdims=True)
         squares += float(np.sum(rest**2))
         freedom += (logs.shape[0] - 1) * (logs.shape[1] - 1)
-    return _spread(squares, freedom)
+    matched = _spread(squares, freedom)
+    return pooled if matched and pooled.seen < matched.seen else matched
 
 
 def pooled_spread(cells: Iterable[Values]) -> Spread | None:

@@ -79,6 +79,20 @@ def test_a_plan_never_takes_fewer_pairs_than_a_test_of_pairs_needs(store: Synthe
     assert planned.needs[0].as_seen[0] == 6
 
 
+def test_more_repeats_never_show_less(store: SyntheticStore) -> None:
+    node = store.node("alder-node", "alder")
+    for repeat, share in enumerate((1.0, 0.9, 1.1, 0.95, 1.05, 1.15, 0.85), 1):
+        # A side is fast where the other is slow.
+        for environment, value in (("bare", 1000.0 * share), ("docker", 1000.0 / share)):
+            same: dict[str, Any] = {"experiment": "cost", "repeat": repeat, "throughput": value}
+            store.next_run(node, environment=environment, sampled=False, **same)
+    store.write()
+    (planned,) = plan_repeats(store.ask, Question()).blocks
+    least = [planned.least_effect(repeats, 0.05) or 0.0 for repeats in (5, 7, 10, 20)]
+    assert planned.matched
+    assert least == sorted(least, reverse=True)
+
+
 @pytest.mark.parametrize("repeats", [2, 4, 7])
 def test_an_undecided_comparison_and_the_plan_that_it_names_need_the_same_repeats(
     store: SyntheticStore, repeats: int

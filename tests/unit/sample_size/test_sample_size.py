@@ -74,11 +74,21 @@ def test_many_repeats_are_those_of_noethers_formula(deviations: float, power: fl
 def test_the_matched_spread_ignores_what_a_repeat_and_what_a_cell_has_in_common() -> None:
     chance = np.random.default_rng(4)
     noise, drift = chance.normal(0, 0.01, (2000, 3)), chance.normal(0, 0.5, (2000, 1))
-    found = matched_spread([np.exp(noise + drift + [0.0, 1.0, 3.0]).tolist()])
+    values = np.exp(noise + drift + [0.0, 1.0, 3.0])
+    pooled = pooled_spread(values.T)
+    assert pooled
+    found = matched_spread([values.tolist()], pooled)
     assert found
     assert found.seen == pytest.approx(0.01, rel=0.05)
     assert found.freedom == 1999 * 2
-    assert matched_spread([[], [[1.0, 2.0]], [[1.0], [2.0]]]) is None
+    assert matched_spread([[], [[1.0, 2.0]], [[1.0], [2.0]]], pooled) is None
+
+
+def test_pairs_that_have_nothing_in_common_scatter_as_single_runs_do() -> None:
+    apart = np.exp([[0.01, -0.01], [-0.01, 0.01]])
+    pooled = pooled_spread(apart.T)
+    assert pooled
+    assert matched_spread([apart.tolist()], pooled) == pooled
 
 
 @pytest.mark.parametrize("deviations", [0.5, 1.0])
