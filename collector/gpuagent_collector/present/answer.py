@@ -43,6 +43,18 @@ class Verbatim:
 
 
 @dataclass(frozen=True, slots=True)
+class Command:
+    """A command to type, after the words that introduce it."""
+
+    lead: str
+    command: str
+
+    def __str__(self) -> str:
+        """Return both as a sentence."""
+        return f"{self.lead} `{self.command}`."
+
+
+@dataclass(frozen=True, slots=True)
 class Legend:
     """A line of the first screen, or nothing there, and that which is elsewhere in its place."""
 
@@ -51,7 +63,7 @@ class Legend:
 
 
 # A text is a paragraph; a function makes one that is worked out only where it is shown.
-Part = str | Bullets | Table | Grid | Chart | Verbatim | Legend | Callable[[], str]
+Part = str | Bullets | Table | Grid | Chart | Verbatim | Command | Legend | Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +145,14 @@ class Answer:
             statements = counted(len(self.statements), "statement")
             text = f"--show-sql prints the {statements} of this answer; --json has everything."
             sections.append(Section("SQL", [text]))
-        last = [f"Next: `{self.next}`."] if self.next else []
         hidden = len(self.caveats) - _MOST_WARNINGS
         more = [counted(hidden, "more warning")] if hidden > 0 else []
         more += [self.more] if self.more else []
-        if brief and more:
-            last.append(f"--all shows {', '.join(more)}.")
+        last: Part = f"--all shows {', '.join(more)}." if brief and more else ""
+        if self.next:
+            last = Command(f"{last} Next:".lstrip(), self.next)
         if last:
-            sections[-1] = replace(sections[-1], parts=[*sections[-1].parts, " ".join(last)])
+            sections[-1] = replace(sections[-1], parts=[*sections[-1].parts, last])
         written = [Section(each.heading, [*_written(each.parts, wide=wide, whole=not brief)]) for each in sections]
         return shorten_sides(written, self.sides)
 

@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from gpuagent_collector.present.answer import Answer, Bullets, Part, Verbatim
+from gpuagent_collector.present.answer import Answer, Bullets, Command, Part, Verbatim
 from gpuagent_collector.present.table import MARK, Grid
 from gpuagent_common.text import harmless
 
@@ -104,8 +104,8 @@ def code(text: str, label: str) -> Markup:
 def piece(part: Part, caption: str) -> Markup:
     """Return one part of a document."""
     match part:
-        case str():
-            return prose(part)
+        case str() | Command():
+            return prose(str(part))
         case Bullets():
             return warnings(part)
         case Verbatim():

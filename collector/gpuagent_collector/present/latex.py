@@ -5,7 +5,7 @@ Names from the store in other scripts than Latin need xelatex.
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from gpuagent_collector.present.answer import Bullets, Section, Verbatim, without_charts
+from gpuagent_collector.present.answer import Bullets, Command, Section, Verbatim, without_charts
 from gpuagent_collector.present.table import Grid
 from gpuagent_common.text import harmless
 
@@ -70,8 +70,8 @@ def _text(text: str) -> str:
 def _blocks(section: Section) -> Iterator[str]:
     for part in section.parts:
         match part:
-            case str():
-                yield _text(part)
+            case str() | Command():
+                yield _text(str(part))
             case Bullets():
                 points = [
                     rf"\item {_text(text)} {_text(f'→ {remedy}' if remedy else '')}" for text, remedy in part.points

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from gpuagent_collector.present.answer import Bullets, Section, Verbatim, without_charts
+from gpuagent_collector.present.answer import Bullets, Command, Section, Verbatim, without_charts
 from gpuagent_collector.present.table import Grid
 from gpuagent_common.text import harmless
 
@@ -18,8 +18,8 @@ def to_markdown(sections: Iterable[Section]) -> str:
 def _blocks(section: Section) -> Iterator[str]:
     for part in section.parts:
         match part:
-            case str():
-                yield escaped(part)
+            case str() | Command():
+                yield escaped(str(part))
             case Verbatim():
                 # Indented, so that no line of the text can end it.
                 lines = (f"    {harmless(line.expandtabs())}" for line in part.text.split("\n"))

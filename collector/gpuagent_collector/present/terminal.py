@@ -3,6 +3,7 @@
 A list shows the important columns first, the others where there is room.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TextIO
@@ -15,7 +16,7 @@ from rich.rule import Rule
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from gpuagent_collector.present.answer import Answer, Bullets, Part, Verbatim
+from gpuagent_collector.present.answer import Answer, Bullets, Command, Part, Verbatim
 from gpuagent_collector.present.chart import Chart
 from gpuagent_collector.present.table import Grid
 from gpuagent_collector.present.values import ABSENT
@@ -54,8 +55,27 @@ def print_answer(console: Console, answer: Answer) -> None:
             if isinstance(part, Chart):
                 _print_chart(console, part)
                 continue
+            if isinstance(part, Command):
+                # A shell takes these lines as they are: no blank follows a backslash, and no quotes are broken.
+                lines = [*Text(part.lead).wrap(console, console.width), *shell_lines(part.command, console.width)]
+                console.print(Text("\n".join(map(str, lines)) + "\n"), soft_wrap=True)
+                continue
             for piece in split_grid(part, console.width) if isinstance(part, Grid) else (part,):
                 console.print(Padding(_renderable(piece, console.width), (0, 0, 1, 0)))
+
+
+_SHELL_WORDS = re.compile(r"""(?:'[^']*'|"[^"]*"|[^\s'"])+""")
+
+
+def shell_lines(command: str, width: int) -> list[str]:
+    """Return a command on lines that continue one another; a word in quotes stays whole, however long."""
+    lines: list[str] = []
+    for word in _SHELL_WORDS.findall(harmless(command)):
+        if lines and len(f"{lines[-1]} {word} \\") <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(f"  {'  ' if lines else ''}{word}")
+    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
 # From this width on two small charts are beside one another.

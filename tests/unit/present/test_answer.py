@@ -1,7 +1,14 @@
 """Answers as a terminal and other formats show them."""
 
+import io
+import shlex
+import subprocess
+
+from rich.console import Console
+
 from gpuagent_collector.present.answer import Answer, Bullets, Caveat, Legend, Section
 from gpuagent_collector.present.table import Column, Grid, Table
+from gpuagent_collector.present.terminal import print_answer
 
 
 def test_a_table_of_which_a_terminal_shows_no_row_is_a_line_there() -> None:
@@ -51,3 +58,14 @@ def test_a_text_of_a_detail_is_worked_out_where_it_is_shown_alone() -> None:
     answer = Answer(heading="Answer", text="text", sections=[Section("Details", [legend], is_detail=True)])
     assert str(answer.document(brief=True)) and not asked
     assert answer.document()[-1].parts == ["of the table"] and asked
+
+
+def test_a_command_of_several_lines_can_be_pasted_into_a_shell() -> None:
+    words = ["printf", "%s\\n", "--pattern", "step {step} of 'many' words that no line of this terminal holds", "a b", ""]
+    command = shlex.join(words)
+    answer = Answer(heading="Answer", text="text", next=command, more="the details, which are many")
+    out = io.StringIO()
+    print_answer(Console(file=out, width=40), answer)
+    *_, last = out.getvalue().partition("Next:\n")
+    assert last.count("\\\n") > 2
+    assert subprocess.check_output(["bash", "-c", last], text=True).split("\n")[:-1] == words[2:]
