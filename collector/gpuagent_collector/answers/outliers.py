@@ -337,6 +337,7 @@ class Outliers:
         units: number of nodes and GPUs with tested figures.
         lone: number of nodes and GPUs without: fewer than five of their kind.
         nodes: names of the nodes with runs.
+        shared: the workload that several nodes ran alike; None: there is none.
     """
 
     request: Request
@@ -346,6 +347,7 @@ class Outliers:
     units: int
     lone: int
     nodes: tuple[str, ...]
+    shared: str | None
 
 
 def find_outliers(ask: Ask, request: Request) -> Outliers:
@@ -376,6 +378,7 @@ def find_outliers(ask: Ask, request: Request) -> Outliers:
         units=len(units),
         lone=len({unit for group in groups for unit in group.values} - units),
         nodes=tuple(sorted({run.nodes for run in runs if run.nodes})),
+        shared=next((one.kind.workload for one in groups if len({unit.node_id for unit in one.values}) > 1), None),
     )
 
 
@@ -436,7 +439,7 @@ def answer(outliers: Outliers, *, most: int = _MOST_NAMED) -> str:
         known = f"only {outliers.nodes[0]} has runs" if len(outliers.nodes) == 1 else "fewer have"
         return (
             f"It takes {LEAST_VALUES} nodes or GPUs of one kind that ran the same to find those that differ, and "
-            f"{known}. `gpuagent experiment run fleet-check` on each node measures all of them alike."
+            f"{known}. The experiment fleet-check, run on each node, measures all of them alike."
         )
     figures = counted(outliers.tests, "figure")
     seen = f"{figures} of {outliers.units} nodes or GPUs {'was' if outliers.tests == 1 else 'were'} tested."
@@ -448,6 +451,8 @@ def answer(outliers: Outliers, *, most: int = _MOST_NAMED) -> str:
 
 
 def _change(finding: Finding) -> str:
+    if finding.metric.unit == "celsius":  # a share of a temperature has no meaning
+        return f"{notation([finding.value], 'celsius').write_difference(finding.value - finding.usual)} °C"
     return change(1 + finding.change) if finding.change > -1 else f"{100 * finding.change:.0f} %"
 
 
@@ -464,9 +469,11 @@ def _next(outliers: Outliers) -> str:
     if node and "(" not in node:
         return write_command("peers", {}, node)
     chosen = {"--experiment": outliers.request.experiment, "--where": outliers.request.where}
-    if outliers.tests or node or len(outliers.nodes) < 2:  # a single one has only its own past
+    if outliers.tests or node:
         return write_command("history", chosen, *filter(None, [outliers.request.workload]))
-    return write_command("compare", {"--by": "node", "--workload": outliers.request.workload, **chosen})
+    if outliers.shared:
+        return write_command("compare", {"--by": "node", "--workload": outliers.shared, **chosen})
+    return "gpuagent experiment run fleet-check"
 
 
 def render(outliers: Outliers) -> Answer:

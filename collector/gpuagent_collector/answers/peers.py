@@ -415,6 +415,8 @@ def _figures(peers: Peers) -> Table:
 
 def _ratio(place: Place) -> str | None:
     middle = _median(place.peers)
+    if middle is not None and place.metric.unit == "celsius":  # a share of a temperature has no meaning
+        return f"{notation([place.value], 'celsius').write_difference(place.value - middle)} °C"
     return change(place.value / middle) if middle and place.value > 0 and middle > 0 else None
 
 

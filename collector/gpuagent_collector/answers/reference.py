@@ -45,8 +45,8 @@ class Figure:
 
     @property
     def percent(self) -> float | None:
-        """The figure as a share of that median; None: the median is 0."""
-        return 100 * self.value / self.median if self.median else None
+        """The figure as a share of that median; None: the median is 0, or a temperature, which has no share."""
+        return 100 * self.value / self.median if self.median and self.unit != "celsius" else None
 
     @property
     def place(self) -> str:
