@@ -16,7 +16,7 @@ import numpy as np
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.caveats import find_disturbances
 from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
-from gpuagent_collector.metrics import BY_NAME, Metric
+from gpuagent_collector.metrics import BY_NAME, Metric, hint_at
 from gpuagent_collector.metrics.result import SERVING, SERVING_METRICS
 from gpuagent_collector.present.answer import Answer, Caveat, Legend, Section
 from gpuagent_collector.present.human import significant
@@ -135,7 +135,7 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
     succeeded = [run for run in runs if run.status == "succeeded"]
     blocks = _blocks(succeeded)
     if question.metric is not None and question.metric not in BY_NAME:
-        raise MisuseError(f"--metric {question.metric} is unknown; there are: {', '.join(BY_NAME)}")
+        raise MisuseError(f"--metric {question.metric} is not stored with runs; {hint_at(question.metric, BY_NAME)}")
     metrics = [BY_NAME[name] for name in ([question.metric] if question.metric else DEFAULT_PRIMARIES)]
     wanted = [*(metric.name for metric in metrics), *(metric.name for metric in SERVING_METRICS)]
     facts = Facts(metrics=load_figures(ask, [run.run_id for run in succeeded], question.stat, metrics=wanted))

@@ -10,7 +10,8 @@ from math import isnan, log, log1p
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuagent_collector.metrics import ITEMS, STEPS, Metric
+from gpuagent_collector.metrics import BY_NAME, ITEMS, STEPS, Metric, hint_at
+from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.runs.arguments import identify_command, record_command
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, Cell, Layout, match_runs
 from gpuagent_collector.runs.data import Facts, Run, distinct
@@ -276,7 +277,7 @@ _MOST_NAMED = 5
 
 def _choose_primary(layout: Layout, facts: Facts, known: Mapping[str, Metric], name: str | None) -> Metric:
     if name is not None and name not in known:
-        raise MisuseError(f"--metric {name} is unknown; there are: {', '.join(known)}")
+        raise MisuseError(_why_unknown(name, known, facts))
     found = _contestants if layout.is_compared else _sides_with
     for candidate in [name] if name else DEFAULT_PRIMARIES:
         if any(found(block, facts, known[candidate]) for block in layout.blocks):
@@ -299,6 +300,17 @@ def _choose_primary(layout: Layout, facts: Facts, known: Mapping[str, Metric], n
         sides = ", ".join(sorted(without))
         raise GpuAgentError(f"no figure of {sides} is stored; if the runs have just ended, try again in a moment")
     raise GpuAgentError(f"no side and its baseline both have the metric {name or DEFAULT_PRIMARIES[0]}; {has}")
+
+
+def _why_unknown(name: str, known: Mapping[str, Metric], facts: Facts) -> str:
+    """Return what a metric lacks: prices, or another name."""
+    if name.partition(":")[0] in BY_NAME:
+        return f"--metric {name} is unknown; {hint_at(name, known)}"
+    if facts.prices is None:
+        return f"--metric {name} needs prices: add --prices FILE (docs/cost.md)"
+    if why := why_unpriced(facts):
+        return f"no run has {name}: {why}; add the price to {facts.prices} (docs/cost.md)"
+    return f"no run has {name}; with {facts.prices} there are: {', '.join(each.name for each in facts.derived)}"
 
 
 def _sides_with(block: Block, facts: Facts, metric: Metric) -> list[str]:

@@ -22,7 +22,7 @@ from gpuagent_collector.runs.arguments import (
     write_argument,
 )
 from gpuagent_collector.runs.data import Run
-from gpuagent_collector.runs.facets import CONDITIONS, JOINT, Facet
+from gpuagent_collector.runs.facets import CONDITIONS, JOINT, Facet, can_name
 from gpuagent_collector.runs.words import distinguishing, statuses, telling
 from gpuagent_common.errors import MisuseError
 
@@ -232,9 +232,18 @@ def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseli
     if baseline and baseline not in chosen:
         chosen.append(baseline)
     if not chosen:
-        raise NothingToCompareError(f"nothing to compare: no run has a value of {facet.spoken}; try another --by")
+        raise NothingToCompareError(f"nothing to compare: no run has a value of {facet.spoken}; {_suggest(runs)}")
     first = baseline or (facet.usual if not asked and facet.usual in chosen else chosen[0])
     return tuple(sorted(chosen, key=lambda value: value != first))
+
+
+def _suggest(runs: Sequence[Run]) -> str:
+    """Return the facet by which runs of built-in workloads can be compared."""
+    parameters = [json.loads(text) for text in {run.parameters for run in runs}]
+    differing = sorted({name for one in parameters for name in distinguishing(one, parameters) if can_name(name)})
+    if not differing:
+        return "try another --by"
+    return f"--by {','.join(f'parameter:{name}' for name in differing)} compares what differs in built-in workloads"
 
 
 _DIGITS = re.compile(r"((?<!\w)-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\d+)")
