@@ -13,9 +13,9 @@ from typing import Any
 
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
-from gpuagent_collector.metrics import BY_NAME, Metric
+from gpuagent_collector.metrics import BY_NAME, Metric, hint_at
 from gpuagent_collector.present.answer import Answer, Legend, Section
-from gpuagent_collector.present.human import change, in_unit, significant
+from gpuagent_collector.present.human import change, in_unit, notation, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import Command, name_commands
@@ -132,7 +132,7 @@ def study_history(ask: Ask, request: Request) -> History:
         GpuAgentError: no run has the metric.
     """
     if request.metric is not None and request.metric not in BY_NAME:
-        raise MisuseError(f"--metric {request.metric} is unknown; there are: {', '.join(BY_NAME)}")
+        raise MisuseError(f"--metric {request.metric} is not stored with runs; {hint_at(request.metric, BY_NAME)}")
     found = find_runs(ask, find_facet("platform"), **request.conditions)
     runs = [run for run in found if run.status == "succeeded" and run.started_at and run.node_count == 1]
     facts = load_facts(ask, [run.run_id for run in runs], request.stat)
@@ -270,15 +270,15 @@ def _untested(history: History, title: str) -> str:
     medians = [one.levels[0].median for one in series]
     runs = [one.levels[0].runs for one in series]
     write = in_unit(history.unit)
-    among, each = write(medians[0]), counted(runs[0], "run")
+    among = write(medians[0])
+    each = f"{min(runs)} to {counted(max(runs), 'run')}" if min(runs) < max(runs) else counted(runs[0], "run")
     if series[1:]:
         among = f"{write(min(medians))} to {write(max(medians))} in {len(series)} settings"
-        least = f"{min(runs)} to " if min(runs) < max(runs) else ""
-        each = f"{least}{counted(max(runs), 'run')} each"
+        each += " of each setting"
     lacking = history.recorded.lacking if history.recorded and _next(history) else ""
     return (
-        f"{title[0].upper()}{title[1:]} is {among} ({each}). It takes {2 * LEAST_PART} runs of one setting on one node "
-        f"to show whether it changed over time: make the same runs again. {lacking}".rstrip()
+        f"Nothing shows yet whether {title} changed over time: it takes {2 * LEAST_PART} runs of one setting on one "
+        f"node, and there {'is' if each == '1 run' else 'are'} {each}. It is {among}. {lacking}".rstrip()
     )
 
 
@@ -369,8 +369,9 @@ def _overview(history: History) -> Table:
 
 
 def _range(series: Series) -> str:
-    level, write = series.levels[-1], in_unit(series.unit)
-    return f"{write(level.lowest)} to {write(level.highest)}"
+    level = series.levels[-1]
+    scale = notation([level.median], series.unit)
+    return f"{scale.write_bare(level.lowest)} to {scale.write(level.highest)}"
 
 
 def _levels(series: Series) -> Table:

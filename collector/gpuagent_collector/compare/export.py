@@ -167,11 +167,11 @@ def find_next(comparison: Comparison) -> str | None:
     if Verdict.DIFFERS not in verdicts and verdicts != {Verdict.EQUAL}:
         if len(layout.sides) == 1 and len(_commands(layout)) > 1:
             return write_command("compare", {**request.choice, "--by": "command"})
-        if not comparison.options and (by := _shared_facet(layout)):
-            return write_command("compare", {**request.choice, "--by": by})
         if all(len(cell.runs) < 2 for block in layout.blocks for cell in block.cells):
             # No plan has a spread to start from.
             return repeat_command([run.command for cell in layout.blocks[0].cells for run in cell.runs], workload)
+        if not comparison.options and (by := _shared_facet(layout)):
+            return write_command("compare", {**request.choice, "--by": by})
         options = {**chosen, "--metric": request.metric if request.metric in BY_NAME else None}
         if needed := find_needed(comparison.figures, comparison.facts):
             workload = needed.test.block.workload
