@@ -27,15 +27,11 @@ from gpuagent_collector.present.human import in_unit, notation, ratio, significa
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import differing_arguments, write_argument
 from gpuagent_collector.runs.cells import cancelled_caveat
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.words import interval, percent, reasons, statuses, write_command
 from gpuagent_collector.statistics.shift import least_runs
 from gpuagent_common.text import counted
-
-# Of the arguments in which commands differ.
-_SHOWN_ARGUMENTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,19 +107,6 @@ def _mixed_gpus(study: Study) -> Iterator[Caveat]:
         )
 
 
-def _different_commands(study: Study) -> Iterator[Caveat]:
-    """Warn where runs of one number of ranks differ in their arguments, which the ranks cannot explain."""
-    for row in _rows(study):
-        found = differing_arguments([[trial.run.command for trial in row.trials]])
-        if found:
-            listed = "; ".join(write_argument(*pair) for pair in found[:_SHOWN_ARGUMENTS])
-            yield Caveat(
-                code="different_commands",
-                text=f"runs with {ranks_of([row.ranks])} had different commands: {listed}",
-                remedy="give programs with other arguments other names: `gpuagent run --name`",
-            )
-
-
 def _unsuccessful(study: Study) -> Iterator[Caveat]:
     others = {trial.run.run_id: trial for row in _rows(study) for trial in row.others}
     if others:
@@ -167,7 +150,6 @@ CHECKS: tuple[Callable[[Study], Iterator[Caveat]], ...] = (
     _one_node,
     _no_single_rank,
     _mixed_gpus,
-    _different_commands,
     _Check(
         code="shared_gpus",
         concerns=lambda row: any(one.gpus and one.metrics.get("gpus", one.ranks) < one.ranks for one in row.trials),
@@ -204,24 +186,60 @@ def answer(study: Study) -> str:
 
 
 def _sentence(figures: CurveFigures, curves: Iterable[CurveFigures]) -> str:
-    """Return the gain of the most ranks with successful runs; there are some beside the baseline."""
+    """Return the gain of the most ranks with successful runs, and what takes the rest; there are some ranks more."""
     baseline = figures.curve.baseline
     row, speed_up, efficiency = [
         (row, row.speed_up, row.efficiency) for row in figures.rows if row.speed_up and row.efficiency
     ][-1]
     runs = f"{len(baseline.trials)} and {len(row.row.trials)} runs"
-    share = row.measures.get("communication_percent")
-    communication = "" if share is None else f", communication {significant(share)} % of kernel time"
     first = next(each for each in figures.rows if each.row is baseline)
-    # The others are made of prices.
+    # Those of prices are made of them.
+    money = ""
     for name in (row.measures.keys() & first.measures.keys()).difference(measure.name for measure in MEASURES):
         before, after = (significant(each.measures[name]) for each in (first, row))
-        communication += f", {after} items for one {name.rpartition('_')[2].upper()} instead of {before}"
-    return (
-        f"{tell_apart(figures.curve, curves)}: {significant(speed_up.estimate)} times the throughput on "
-        f"{ranks_of([row.row.ranks])} as on {baseline.ranks} ({interval(speed_up)}, {runs}; "
-        f"efficiency {percent(efficiency.estimate)}; {KINDS[figures.curve.settings.held]}){communication}."
+        money += f", {after} items for one {name.rpartition('_')[2].upper()} instead of {before}"
+    sentence = (
+        f"{tell_apart(figures.curve, curves)}: {ranks_of([row.row.ranks])} have {significant(speed_up.estimate)} times "
+        f"the throughput of {ranks_of([baseline.ranks])} ({interval(speed_up)}, {runs}), an efficiency of "
+        f"{percent(efficiency.estimate)}{money}."
     )
+    return " ".join(filter(None, [sentence, _because(row, first, efficiency.estimate), figures.straggler]))
+
+
+# Less of the efficiency is not worth a cause.
+_LEAST_LOSS = 0.05
+_LOSSES = {
+    "exposed_communication_percent": "communication that nothing hides",
+    "data_wait_percent": "waiting for data",
+}
+
+
+def _because(row: RowFigures, first: RowFigures, efficiency: float) -> str:
+    """Return what takes the efficiency that is lost, as shares of the time that add up; '' where that is unknown.
+
+    A share of the fewest ranks' time is of so much more of that with more ranks as these are less efficient.
+    """
+    lost = 1 - efficiency
+    parts = {}
+    for name, title in _LOSSES.items():
+        # One rank has nobody to communicate with.
+        before = first.measures.get(name, 0.0 if first.row.ranks == 1 else None)
+        if before is not None and name in row.measures:
+            parts[title] = (row.measures[name] - before * efficiency) / 100
+    if lost < _LEAST_LOSS or not parts:
+        return ""
+    cause = max(parts, key=parts.__getitem__)
+    others = {**parts, "all else": lost - sum(parts.values())}
+    of_cause = others.pop(cause)
+    listed = ", ".join(f"{title} {_in_percent(share)}" for title, share in others.items())
+    takes = f"takes {_in_percent(of_cause)}"
+    if of_cause > lost / 2:
+        return f"Because {cause} {takes} of the {_in_percent(lost)} that is lost ({listed})."
+    return f"Of the {_in_percent(lost)} that is lost, {cause} {takes} ({listed})."
+
+
+def _in_percent(share: float) -> str:
+    return f"{significant(100 * share, 2)} %"
 
 
 # A row lists no more places than these.
@@ -320,7 +338,7 @@ def _speed_ups(figures: CurveFigures, measures: Sequence[Measure]) -> Table:
     def throughput(row: RowFigures) -> str | None:
         if row.throughput is None:
             return None
-        rate = notation([row.throughput], "items/s")
+        rate = notation([row.throughput], figures.unit)
         bounds = "" if row.low is None else f" {_interval(row.low, row.high, rate.write_bare)}"
         return f"{rate.write(row.throughput)}{bounds}"
 
@@ -346,7 +364,7 @@ def _speed_ups(figures: CurveFigures, measures: Sequence[Measure]) -> Table:
         _measure("gpus", "GPUs"),
         Column("n", "runs", lambda row: len(row.row.trials)),
         Column("unsuccessful", value=lambda row: len(row.row.others)),
-        Column("throughput", "throughput", show=in_unit("items/s"), wide=False),
+        Column("throughput", "throughput", show=in_unit(figures.unit), wide=False),
         Column(None, "throughput", throughput, wide=True),
         Column("throughput_low", value="low"),
         Column("throughput_high", value="high"),

@@ -10,15 +10,19 @@ from math import inf
 from statistics import median
 from typing import Any
 
+from gpuagent_collector.choices import PartKind
 from gpuagent_collector.metrics import BY_NAME, Metric
 from gpuagent_collector.prices.price import ITEMS_PER_MONEY, Prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.arguments import differing_arguments, find_argument
 from gpuagent_collector.runs.cells import CANCELLED
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs, only_with
 from gpuagent_collector.runs.like import LikeKey, like_key
+from gpuagent_collector.runs.parts import load_parts
+from gpuagent_collector.runs.stragglers import describe_straggler
 from gpuagent_collector.runs.words import distinguishing, reasons
 from gpuagent_collector.statistics.shift import Shift, estimate_shift
 from gpuagent_collector.statistics.summaries import median_interval
@@ -54,10 +58,12 @@ class Settings(LikeKey):
     Attributes:
         parameters: canonical JSON of the workload's parameters, except those in `amounts`.
         amounts: the sizes that are held while the ranks grow, by name.
+        arguments: of a program of the user's own, those in which runs of one number of ranks differ.
     """
 
     held: Held
     amounts: tuple[tuple[str, int], ...]
+    arguments: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +77,7 @@ class RankedRun:
         metrics: its figures, by metric.
         parameters: its parameters, names with dashes; those that are not set are left out.
         is_short: whether it reported that it measured for too short a time.
+        arguments: those of its command in which runs with as many ranks differ, which the ranks cannot explain.
     """
 
     run: Run
@@ -80,6 +87,7 @@ class RankedRun:
     metrics: Mapping[str, float]
     parameters: Mapping[str, Any]
     is_short: bool
+    arguments: tuple[tuple[str, str], ...] = ()
 
     @property
     def counts(self) -> bool:
@@ -113,7 +121,7 @@ class RankedRun:
     def _settings(self, held: Held, amounts: Mapping[str, int]) -> Settings:
         others = {name: value for name, value in self.parameters.items() if name not in _APART}
         key = replace(like_key(self.run, *_GROWING), parameters=json.dumps(others, sort_keys=True))
-        return Settings(**key.facets, held=held, amounts=tuple(amounts.items()))
+        return Settings(**key.facets, held=held, amounts=tuple(amounts.items()), arguments=self.arguments)
 
 
 def make_trials(runs: Iterable[Run], facts: Facts) -> list[RankedRun]:
@@ -136,7 +144,23 @@ def make_trials(runs: Iterable[Run], facts: Facts) -> list[RankedRun]:
                 is_short=run.run_id in facts.short,
             )
             trials.append(trial)
-    return trials
+    return _with_arguments(trials)
+
+
+def _with_arguments(trials: Sequence[RankedRun]) -> list[RankedRun]:
+    """Return the runs with those arguments in which commands with as many ranks differ."""
+    groups: dict[tuple[str, tuple[int, int]], list[RankedRun]] = defaultdict(list)
+    for trial in trials:
+        groups[trial.run.workload, trial.place].append(trial)
+    differing: dict[str, set[str]] = defaultdict(set)
+    for (workload, _), members in groups.items():
+        commands = [trial.run.command for trial in members]
+        differing[workload].update(name for name, _ in differing_arguments([commands]) if name)
+    found = []
+    for trial in trials:
+        names = sorted(differing[trial.run.workload])
+        found.append(replace(trial, arguments=tuple((name, find_argument(trial.run.command, name)) for name in names)))
+    return found
 
 
 def whole(value: object) -> int | None:
@@ -266,10 +290,17 @@ class RowFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveFigures:
-    """A curve and the figures of each of its rows, in their order."""
+    """A curve and the figures of each of its rows, in their order.
+
+    Attributes:
+        unit: of its throughput.
+        straggler: the rank that is late with the most ranks, in words; '' where that is unknown.
+    """
 
     curve: Curve
     rows: tuple[RowFigures, ...]
+    unit: str
+    straggler: str
 
 
 def _row(row: Row, baseline: Row, reference: list[float], measures: Sequence[Measure]) -> RowFigures:
@@ -312,6 +343,7 @@ MEASURES: tuple[Measure, ...] = (
     _metric(BY_NAME["step_seconds"]),
     _metric(BY_NAME["communication_percent"]),
     _metric(BY_NAME["exposed_communication_percent"]),
+    _metric(BY_NAME["data_wait_percent"]),
     _metric(BY_NAME["items_per_gpu_second"]),
     Measure(name="items_per_gpu_joule", unit="items/J", of=_per_joule),
     _metric(BY_NAME["gpus"]),
@@ -323,7 +355,7 @@ KINDS = {
     Held.RANK_BATCH: "weak scaling",
     Held.TOTAL_SAMPLES: "weak scaling, total samples fixed",
     Held.GLOBAL_BATCH: "strong scaling",
-    Held.UNKNOWN: "scaling, weak or strong not known",
+    Held.UNKNOWN: "scaling",
 }
 
 
@@ -347,7 +379,7 @@ def settings_of(curve: Curve) -> dict[str, str]:
     }
     named = {"workload": settings.workload, **{name: value or "none" for name, value in place.items()}}
     parameters = {name: str(value) for name, value in json.loads(settings.parameters).items()}
-    return named | parameters | {name: f"{amount:,}" for name, amount in settings.amounts}
+    return named | parameters | dict(settings.arguments) | {name: f"{amount:,}" for name, amount in settings.amounts}
 
 
 def ranks_of(numbers: Iterable[int]) -> str:
@@ -421,7 +453,11 @@ def study_runs(
     for curve in curves:
         reference = _throughputs(curve.baseline)
         rows = tuple(_row(row, curve.baseline, reference, measures) for row in curve.rows)
-        figures.append(CurveFigures(curve=curve, rows=rows))
+        members = [trial.run for row in curve.rows for trial in row.trials]
+        largest = [trial.run for trial in [row for row in curve.rows if row.trials][-1].trials]
+        straggler = describe_straggler(load_parts(ask, largest, facts, PartKind.RANK).values())
+        unit = facts.unit(members, BY_NAME["throughput"])
+        figures.append(CurveFigures(curve=curve, rows=rows, unit=unit, straggler=straggler))
     placed = {trial.run.run_id for curve in curves for row in curve.rows for trial in row.trials}
     return Study(
         curves=tuple(figures),

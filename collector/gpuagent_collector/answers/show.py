@@ -14,6 +14,7 @@ from gpuagent_collector.answers import profile as profiling
 from gpuagent_collector.answers.profile import Side, study_sides
 from gpuagent_collector.answers.profile import Study as Profile
 from gpuagent_collector.answers.profile_data import traced_runs
+from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare import export as comparing
 from gpuagent_collector.compare.answer import overview_table
 from gpuagent_collector.compare.comparison import Comparison, Request, compare, find_sweep
@@ -27,8 +28,10 @@ from gpuagent_collector.query.named_runs import NamedRun, find_run
 from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.runs.find import median_run
 from gpuagent_collector.runs.paragraph import describe_runs
+from gpuagent_collector.runs.parts import load_parts
 from gpuagent_collector.runs.reported import size_text
 from gpuagent_collector.runs.series import Course
+from gpuagent_collector.runs.stragglers import describe_straggler
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 
@@ -375,6 +378,7 @@ class Showing:
         comparison: of one side, so without a test.
         paragraph: on the runs of a single workload; '' for several. Its last line is the next command, if there is one.
         details: of the only run; None: there are several.
+        straggler: the rank or GPU that is late, in words; '' where runs have no such parts.
         by_command: likewise of the first workload's commands, side by side; None: it has one.
         profile: the kernels of the median traced run of the first block; None: no run has a trace.
         stacks: what `memory-limit` found; empty: these are no runs of it.
@@ -385,6 +389,7 @@ class Showing:
     comparison: Comparison
     paragraph: str
     details: Details | None
+    straggler: str
     by_command: Comparison | None
     profile: Profile | None
     stacks: tuple[Stack, ...]
@@ -414,10 +419,15 @@ def study_show(ask: Ask, name: str | None, request: Request) -> Showing:
     for block in () if comparison.request.every_status else comparison.layout.blocks:
         for cell in block.cells:
             others.update(cell.others)
+    details = load_details(asking, comparison.layout)
+    parts = comparison.parts
+    if details and request.each is None:
+        parts = load_parts(asking, runs, comparison.facts, PartKind.RANK)
     return Showing(
         comparison=comparison,
         paragraph=describe_runs(asking, runs, comparison.facts, others) if is_one else "",
-        details=load_details(asking, comparison.layout),
+        details=details,
+        straggler=describe_straggler(parts.values()) if is_one else "",
         by_command=_by_command(asking, comparison) if is_one else None,
         profile=_profile(asking, comparison),
         stacks=load_stacks(asking, comparison.layout.run_ids),
@@ -491,7 +501,7 @@ def render(showing: Showing) -> Answer:
         parts = [replace(details_table(details), most=_FIRST_PROPERTIES, more=lambda _rows: None)]
     return Answer(
         heading=heading,
-        text=text or of_comparison.text,
+        text=" ".join(filter(None, [text or of_comparison.text, showing.straggler])),
         parts=parts,
         sections=list(_sections(showing)),
         caveats=[caveat for caveat in comparison.caveats if not details or caveat.code not in _OF_SIDES],

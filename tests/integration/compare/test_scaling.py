@@ -3,13 +3,14 @@
 import json
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_collector.answers.scaling import find_caveats
+from gpuagent_collector.answers.scaling import answer, find_caveats
 from gpuagent_collector.answers.scaling_curves import Curve, Held, Study, study_scaling, whole
 from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_common.errors import GpuAgentError
@@ -327,7 +328,7 @@ def test_by_nodes_runs_make_a_curve_that_have_as_many_ranks_on_each(store: Synth
         study(store, by="nodes")
 
 
-def test_arguments_that_differ_within_a_number_of_ranks_are_warned_of(store: SyntheticStore) -> None:
+def test_arguments_that_differ_within_a_number_of_ranks_make_curves_of_their_own(store: SyntheticStore) -> None:
     node = store.node("lab-1", "lab", gpus=["NVIDIA A100"] * 2)
     for batch in (32, 128):
         for ranks in (1, 2):
@@ -336,6 +337,37 @@ def test_arguments_that_differ_within_a_number_of_ranks_are_warned_of(store: Syn
             (request,) = [row for row in store.rows["run_requests"] if row["run_id"] == run_id]
             request["parameters"] = "{}"
     found = study(store)
-    texts = [caveat.text for caveat in find_caveats(found) if caveat.code == "different_commands"]
-    assert len(texts) == 2
-    assert all(text.endswith("--batch-size 128, 32") for text in texts)
+    assert {figures.curve.settings.arguments for figures in found.curves} == {
+        (("--batch-size", "32"),),
+        (("--batch-size", "128"),),
+    }
+    assert all(len(row.row.trials) == 1 for figures in found.curves for row in figures.rows)
+
+
+def test_what_disturbed_runs_is_said_as_in_a_comparison(store: SyntheticStore) -> None:
+    node = store.node("lab-1", "lab", gpus=["NVIDIA L4"] * 2)
+    add_ranked(store, node, 1, 100.0)
+    throttled = add_ranked(store, node, 2, 190.0)
+    found = study(store)
+    facts = replace(found.facts, metrics={throttled: {"gpu_throttled_percent": 30.0}})
+    (caveat,) = [each for each in find_caveats(replace(found, facts=facts)) if each.code == "throttled"]
+    assert "1 of 1 run on 2 ranks" in caveat.text
+
+
+@pytest.mark.parametrize(
+    ("waits", "words"),
+    [
+        ((10.0, 45.0), "Because waiting for data takes 40 % of the 50 % that is lost (all else 10 %)"),
+        ((10.0, 15.0), "Of the 50 % that is lost, waiting for data takes 10 % (all else 40 %)"),
+    ],
+)
+def test_the_loss_of_efficiency_has_parts_that_add_up(
+    store: SyntheticStore, waits: Sequence[float], words: str
+) -> None:
+    node = store.node("lab-1", "lab", gpus=["NVIDIA L4"] * 2)
+    for ranks in (1, 2):
+        add_ranked(store, node, ranks, 100.0)
+    found = study(store)
+    (figures,) = found.curves
+    rows = [replace(row, measures={"data_wait_percent": wait}) for row, wait in zip(figures.rows, waits, strict=True)]
+    assert words in answer(replace(found, curves=(replace(figures, rows=tuple(rows)),)))
