@@ -61,7 +61,7 @@ def test_a_text_of_a_detail_is_worked_out_where_it_is_shown_alone() -> None:
 
 
 def test_a_command_of_several_lines_can_be_pasted_into_a_shell() -> None:
-    words = ["printf", "%s\\n", "--pattern", "step {step} of 'many' words that no line of this terminal holds", "a b", ""]
+    words = ["printf", "%s\\n", "--pattern", "step {step} of 'many' words that no line holds at once", "a b", ""]
     command = shlex.join(words)
     answer = Answer(heading="Answer", text="text", next=command, more="the details, which are many")
     out = io.StringIO()
