@@ -235,8 +235,7 @@ def answer(comparison: Comparison, *, most: int = 3) -> str:
 def _needs(comparison: Comparison) -> Iterator[str]:
     """Yield the repeats that would show the largest difference, where none is shown and a plan has them."""
     needed, layout = find_needed(comparison.figures, comparison.facts), comparison.layout
-    is_shown = any(test.judgement.verdict is Verdict.DIFFERS for test in comparison.figures.tests)
-    if needed and not is_shown and needed.test.block.workload != SERVING:
+    if needed and not comparison.figures.differs and needed.test.block.workload != SERVING:
         runs = f"{needed.words} runs a side ({percent(POWERS[0])} power)"
         where = f" of {tell_apart(needed.test.block, layout.blocks, briefly=True)}" if len(layout.blocks) > 1 else ""
         yield f"Showing a difference of {needed.percent:g} %{where} takes {runs}."
@@ -244,8 +243,8 @@ def _needs(comparison: Comparison) -> Iterator[str]:
 
 def is_cost_first(comparison: Comparison) -> bool:
     """Return whether the cost decides, because no difference in time is shown, of a sweep between its two best."""
-    tests = [comparison.headline] if comparison.headline else comparison.figures.tests
-    return all(test.judgement.verdict is not Verdict.DIFFERS for test in tests)
+    best = comparison.headline
+    return not (best.judgement.verdict is Verdict.DIFFERS if best else comparison.figures.differs)
 
 
 def _without_name(sentence: str, comparison: Comparison) -> str:
@@ -357,16 +356,15 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
     sides = overall.side, overall.baseline
     tests = [test for test in comparison.figures.tests if (test.other.side, test.baseline.side) == sides]
     verdicts = Counter(test.judgement.verdict for test in tests)
-    shown = [test.judgement.shift for test in tests if test.judgement.verdict is Verdict.DIFFERS]
-    directions = {shift.estimate > shift.neutral for shift in shown}
-    counts = ", ".join(f"{number} {verdict.value}" for verdict, number in verdicts.items())
-    if len(directions) > 1:
+    counts = f"verdicts: {', '.join(f'{number} {verdict.value}' for verdict, number in verdicts.items())}"
+    if overall.is_split:
         counts += ", in both directions"
+    if overall.is_shown and set(verdicts) == {Verdict.TOO_FEW}:
+        counts = "each of them alone has too few runs"
     facet, title = comparison.layout.facet, spoken(metric, comparison.request.stat)
     this, that = facet.where(overall.side), facet.where(overall.baseline)
     between = f"between {facet.name_side(overall.side)} and {facet.name_side(overall.baseline)}"
-    # Workloads that differ both ways have no ratio in common.
-    shift = overall.shift if len(directions) < 2 else None
+    shift = overall.common
     if shift:
         runs = f"{overall.runs[0]:,} and {overall.runs[1]:,} runs"
         is_shown, evidence = (
@@ -383,7 +381,7 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
         if is_shown
         else f"there is no measurable difference in {title} {between}"
     )
-    return f"Over {mean.pairs} workloads or settings, {statement} ({evidence}; verdicts: {counts})."
+    return f"Over {mean.pairs} workloads or settings, {statement} ({evidence}; {counts})."
 
 
 def _p_value(shift: Shift) -> str:

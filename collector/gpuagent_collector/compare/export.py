@@ -164,7 +164,7 @@ def find_next(comparison: Comparison) -> str | None:
         return write_command("serving", request.choice)
     chosen = {"--experiment": request.experiment, "--where": request.where}
     prices = {"--prices": request.prices.source if request.prices else None}
-    if Verdict.DIFFERS not in verdicts and verdicts != {Verdict.EQUAL}:
+    if not comparison.figures.differs and verdicts != {Verdict.EQUAL}:
         if len(layout.sides) == 1 and len(_commands(layout)) > 1:
             return write_command("compare", {**request.choice, "--by": "command"})
         if all(len(cell.runs) < 2 for block in layout.blocks for cell in block.cells):

@@ -88,6 +88,7 @@ class Overall:
         mean: their geometric mean, which is not tested.
         shift: the ratio that they have in common, with the test of all of them together; None: too many runs for it.
         runs: of the side and of the baseline, over all blocks.
+        is_split: whether some block is shown to differ one way, and another one the other way.
     """
 
     side: str
@@ -95,6 +96,17 @@ class Overall:
     mean: GeometricMean
     shift: Shift | None
     runs: tuple[int, int]
+    is_split: bool
+
+    @property
+    def common(self) -> Shift | None:
+        """The ratio in common; None: it is unknown, or blocks that differ both ways have none."""
+        return None if self.is_split else self.shift
+
+    @property
+    def is_shown(self) -> bool:
+        """Return whether all blocks together are shown to differ."""
+        return self.common is not None and self.common.is_shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +138,12 @@ class Figures:
     tests: tuple[Test, ...]
     overall: tuple[Overall, ...]
     blocks: tuple[BlockFigures, ...]
+
+    @property
+    def differs(self) -> bool:
+        """Return whether a difference is shown, in some block or in all of them together."""
+        in_some = any(test.judgement.verdict is Verdict.DIFFERS for test in self.tests)
+        return in_some or any(overall.is_shown for overall in self.overall)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,8 +357,12 @@ def values_of_sides(
 
 def _overall(tests: Sequence[Test], families: Sequence[Sides], alpha: float) -> tuple[Overall, ...]:
     blocks: dict[tuple[str, str], list[Sides]] = defaultdict(list)
+    directions: dict[tuple[str, str], set[bool]] = defaultdict(set)
     for test, sides in zip(tests, families, strict=True):
-        blocks[test.other.side, test.baseline.side].append(sides)
+        names = test.other.side, test.baseline.side
+        blocks[names].append(sides)
+        if test.judgement.verdict is Verdict.DIFFERS:
+            directions[names].add(test.judgement.shift.estimate > test.judgement.shift.neutral)
     several = {names: of_names for names, of_names in blocks.items() if len(of_names) > 1}
     found = []
     for (side, baseline), strata in several.items():
@@ -350,7 +372,8 @@ def _overall(tests: Sequence[Test], families: Sequence[Sides], alpha: float) -> 
         # All sides that are compared with a baseline are one family (Bonferroni).
         shift = stratified_shift(strata, alpha=alpha / len(several))
         runs = sum(len(sides.other) for sides in strata), sum(len(sides.baseline) for sides in strata)
-        found.append(Overall(side=side, baseline=baseline, mean=mean, shift=shift, runs=runs))
+        is_split = len(directions[side, baseline]) > 1
+        found.append(Overall(side=side, baseline=baseline, mean=mean, shift=shift, runs=runs, is_split=is_split))
     return tuple(found)
 
 

@@ -48,7 +48,7 @@ def verdict_table(comparison: Comparison) -> Table:
 
     def name(row: Test | Overall) -> str:
         if isinstance(row, Overall):
-            return f"{_INDENT}geometric mean of {row.mean.pairs}"
+            return f"{_INDENT}{'all' if row.common else 'geometric mean of'} {row.mean.pairs}"
         if several:
             return f"{_INDENT}{tell_apart(row.block, comparison.layout.blocks, briefly=True)}"
         other, baseline = row.other.side, row.baseline.side
@@ -66,7 +66,7 @@ def verdict_table(comparison: Comparison) -> Table:
         *(() if common else (Column(None, "runs", _runs),)),
         Column(None, spoken(figures.primary, comparison.request.stat) + (f", {unit}" if unit else ""), medians),
         Column(None, "ratio [interval]", _ratio),
-        Column(None, "verdict", lambda row: row.judgement.verdict if isinstance(row, Test) else ""),
+        Column(None, "verdict", _verdict),
     )
     return Table(columns, rows)
 
@@ -122,9 +122,17 @@ def _runs(row: Test | Overall) -> str:
 def _ratio(row: Test | Overall) -> str:
     if isinstance(row, Test):
         return write_shift(row.judgement.shift, _scale(row))
+    if row.common:
+        return write_shift(row.common, notation([1], ""))
     mean = row.mean
     bounds = ABSENT if mean.low is None or mean.high is None else f"{ratio(mean.low)}, {ratio(mean.high)}"
     return f"{ratio(mean.ratio)} [{bounds}]"
+
+
+def _verdict(row: Test | Overall) -> Verdict | str:
+    if isinstance(row, Test):
+        return row.judgement.verdict
+    return Verdict.DIFFERS if row.is_shown else ""
 
 
 def verdict_legend(comparison: Comparison) -> Legend:
@@ -143,7 +151,9 @@ def verdict_legend(comparison: Comparison) -> Legend:
     )
     if is_far:
         sentences.append(OF_RATIOS)
-    if figures.overall:
+    if any(overall.common for overall in figures.overall):
+        sentences.append("All: one test of all workloads together, and the ratio that they have in common.")
+    if not all(overall.common for overall in figures.overall):
         sentences.append(
             "Geometric mean: of these ratios, each counted once; not tested. It is in its interval at least "
             f"{percent(1 - figures.alpha)} of the time, for these workloads and no others."

@@ -191,7 +191,8 @@ def _table(grid: Grid, width: int) -> RenderableType:
     widths = [max(map(cell_len, column)) for column in zip(grid.header, *grid.full_rows(), strict=True)]
     if table_width(widths) > width:
         # Headings within the table are folded before its cells.
-        table.columns[0].max_width = max(cell_len(row[0]) for row in (grid.header, *grid.rows) if len(row) > 1)
+        first = max(cell_len(row[0]) for row in (grid.header, *grid.rows) if len(row) > 1)
+        table.columns[0].max_width = max(first, width - GAP - table_width(widths[1:]))
         least = _least_widths(grid)
         figures = [narrow if figure else None for narrow, figure in zip(least, grid.right_columns(), strict=True)]
         names = [min(most, _NAME_WIDTH) for most, narrow in zip(widths, figures, strict=True) if narrow is None]

@@ -37,7 +37,8 @@ def too_few(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where no outcome could show a difference."""
     tests = evidence.figures.tests
     few = [test for test in tests if test.judgement.verdict is Verdict.TOO_FEW]
-    if few:
+    # What none shows alone, all of them together may.
+    if few and not any(overall.is_shown for overall in evidence.figures.overall):
         together = f", with {len(tests)} comparisons tested together" if len(tests) > 1 else ""
         first, second = few[0].baseline.runs, few[0].other.runs
         runs = "one run a side" if first == second == 1 else f"a difference between {first} and {second} runs"
