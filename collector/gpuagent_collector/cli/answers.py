@@ -109,15 +109,21 @@ def command_of(name: str, summary: str) -> click.Command:
 
     # An answer that is a file has no format.
     def run(
-        reader: ReaderOptions, show_sql: bool, output_format: OutputFormat = OutputFormat.TABLE, **given: Any
+        reader: ReaderOptions,
+        show_sql: bool,
+        output_format: OutputFormat = OutputFormat.TABLE,
+        copy: Path | None = None,
+        **given: Any,
     ) -> int:
-        from gpuagent_collector.present.files import check_writable
+        from gpuagent_collector.present.files import appearing, check_writable
         from gpuagent_collector.present.rendering import print_answer
 
         asked = entry.change(given)
         if "no_series" in asked:  # only a terminal draws them
             asked["no_series"] |= output_format is not OutputFormat.TABLE
-        force = asked.pop("force") if entry.output else False
+        force = asked.pop("force", False)
+        if copy:
+            check_writable(copy, force=force)
         with reader.open() as opened:
             ask_sides_of_files(reader, opened, asked)
             if entry.output and asked[entry.output]:
@@ -133,14 +139,27 @@ def command_of(name: str, summary: str) -> click.Command:
                 return 0
             answer = _add_place(reader.words, answer)
             print_answer(answer, output_format)
+            if copy:
+                with appearing(copy) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as out:
+                    print_answer(answer, _FORMATS[copy.suffix.lower()], out)
         for note in answer.notes:
             print_error(note)
         return int(answer.failed)
 
     epilog = "\n".join(["\b", "Examples:", *(f"  collector {name} {each}".rstrip() for each in entry.examples)])
     shared = show_sql_option(reader_options(run) if entry.is_file else format_options(reader_options(run)))
+    if entry.output is None:
+        shared = _COPY(_FORCE(shared))
     words = {"help": f"{summary}\n\n{inspect.cleandoc(entry.details)}", "epilog": epilog}
     return click.command(name, ReadingCommand, **words)(entry.declare(shared))
+
+
+_FORMATS = {
+    ".csv": OutputFormat.CSV,
+    ".json": OutputFormat.JSON,
+    ".md": OutputFormat.MARKDOWN,
+    ".tex": OutputFormat.LATEX,
+}
 
 
 def _add_place(place: Sequence[str], answer: "Answer") -> "Answer":
@@ -207,13 +226,34 @@ def _take_page(given: dict[str, Any]) -> None:
     given["path"], given["values"] = given["path"] or Path("report.html"), tuple(values)
 
 
+def _instead(path: Path) -> str:
+    """Return the command that writes files of an ending that another one does not."""
+    page, figure = path.suffix.lower() in _PAGES, path.suffix.lower() in _FIGURES
+    return "; `collector report` writes pages" if page else "; `collector plot` draws figures" if figure else ""
+
+
+_FIGURES = (".png", ".svg", ".pdf")
+
+
 def _ending_in(*endings: str) -> Callable[[click.Context, click.Parameter, Path | None], Path | None]:
     def check(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
         if path is not None and path.suffix.lower() not in endings:
-            raise MisuseError(f"{path} is no name of such a file; end it with {' or '.join(endings)}")
+            raise MisuseError(f"{path} is no name of such a file; end it with {' or '.join(endings)}{_instead(path)}")
         return path
 
     return check
+
+
+_FORCE = click.option("--force", is_flag=True, help="Replace an existing FILE.")
+_COPY = click.option(
+    "-o",
+    "--output",
+    "copy",
+    metavar="FILE",
+    type=_PATH,
+    callback=_ending_in(*_FORMATS),
+    help="Write the answer also to FILE.csv, .json, .md or .tex.",
+)
 
 
 def _millimetres(_context: click.Context, _option: click.Parameter, text: str) -> float:
@@ -405,7 +445,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
                 required=True,
                 metavar="FILE",
                 type=_PATH,
-                callback=_ending_in(".png", ".svg", ".pdf"),
+                callback=_ending_in(*_FIGURES),
                 help="The figure: FILE.png, FILE.svg or FILE.pdf.",
             ),
             click.option(
@@ -424,7 +464,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
                 callback=_millimetres,
                 help="Width in print, such as 85mm.",
             ),
-            click.option("--force", is_flag=True, help="Replace an existing FILE."),
+            _FORCE,
             LIMITS,
             PRICES,
         ),
@@ -463,7 +503,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             EACH,
             PRICES,
             click.option("--inline", is_flag=True, help="Put the charts' library (5 MB) into the page."),
-            click.option("--force", is_flag=True, help="Replace an existing FILE."),
+            _FORCE,
         ),
         output="path",
         is_file=True,
@@ -532,7 +572,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
                 help="With --why: facet that separates the sides.  [default: one with A and B]",
             ),
             click.option("-o", "--output", type=_PATH, metavar="FILE", help="With --why: experiment file to write."),
-            click.option("--force", is_flag=True, help="Replace an existing FILE."),
+            _FORCE,
         ),
         output="output",
     ),

@@ -1,7 +1,7 @@
 """An answer in every format in which a command prints it."""
 
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 import pyarrow as pa
 from rich.console import Console
@@ -30,17 +30,18 @@ def _column(values: list[Any]) -> Column:
     return found
 
 
-def print_answer(answer: Answer, output_format: OutputFormat) -> None:
-    """Print an answer to standard output."""
+def print_answer(answer: Answer, output_format: OutputFormat, out: TextIO | None = None) -> None:
+    """Print an answer, by default to standard output."""
+    out = out or sys.stdout
     match output_format:
         case OutputFormat.JSON:
-            sys.stdout.write(f"{answer.json()}\n")
+            out.write(f"{answer.json()}\n")
         case OutputFormat.MARKDOWN:
-            sys.stdout.write(f"{to_markdown(answer.document())}\n")
+            out.write(f"{to_markdown(answer.document())}\n")
         case OutputFormat.LATEX:
-            sys.stdout.write(f"{to_latex(answer.document())}\n")
+            out.write(f"{to_latex(answer.document())}\n")
         case OutputFormat.CSV:
             table = as_table(answer)
-            write_csv(table.schema, table.to_batches(), sys.stdout)
+            write_csv(table.schema, table.to_batches(), out)
         case OutputFormat.TABLE:
-            terminal.print_answer(Console(highlight=False), answer)
+            terminal.print_answer(Console(file=out, highlight=False), answer)

@@ -109,3 +109,11 @@ def test_a_report_is_not_written_into_the_name_of_a_missing_store(
 ) -> None:
     outcome = collector("report", "none.duckdb", put("a"))
     assert (outcome.code, "no store none.duckdb" in outcome.err) == (2, True), outcome.err
+
+
+def test_an_answer_is_written_to_a_file_too(collector: Collector, tmp_path: Path) -> None:
+    store, copy = put(tmp_path / "a.duckdb", "satori"), tmp_path / "a.json"
+    printed = collector("compare", store, "-o", str(copy)).out
+    assert printed and json.loads(copy.read_text()) == json.loads(collector("compare", store, "--json").out)
+    assert "--force" in collector("compare", store, "-o", str(copy), code=2).err
+    assert "collector report" in collector("compare", store, "-o", "a.html", code=2).err
