@@ -12,7 +12,6 @@ from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.because import Because, say
 from gpuagent_collector.compare.comparison import Comparison, OptionTests, cost_row, telling_side
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, Test, make_figure
-from gpuagent_collector.compare.needed import find_needed
 from gpuagent_collector.compare.tables import grouped, shown_rows
 from gpuagent_collector.metrics import METRICS, Better, Metric
 from gpuagent_collector.metrics.result import SERVING
@@ -234,7 +233,7 @@ def answer(comparison: Comparison, *, most: int = 3) -> str:
 
 def _needs(comparison: Comparison) -> Iterator[str]:
     """Yield the repeats that would show the largest difference, where none is shown and a plan has them."""
-    needed, layout = find_needed(comparison.figures, comparison.facts), comparison.layout
+    needed, layout = comparison.needed, comparison.layout
     if needed and not comparison.figures.differs and needed.test.block.workload != SERVING:
         runs = f"{needed.words} runs a side ({percent(POWERS[0])} power)"
         where = f" of {tell_apart(needed.test.block, layout.blocks, briefly=True)}" if len(layout.blocks) > 1 else ""

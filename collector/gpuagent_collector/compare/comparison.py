@@ -21,6 +21,7 @@ from gpuagent_collector.compare.figures import (
     Test,
     compute_figures,
 )
+from gpuagent_collector.compare.needed import Needed, find_needed
 from gpuagent_collector.errors import NothingToCompareError
 from gpuagent_collector.metrics import Better
 from gpuagent_collector.present.answer import Caveat
@@ -181,6 +182,7 @@ class Comparison:
         runs: all that meet the request's conditions, also those in no block.
         courses: of the median run of each side of the first block, and of its parts; empty unless requested.
         parts: run_id → name of a part → metric → value; empty unless requested.
+        needed: the repeats that would show what is open; None: nothing is, or no spread is known.
         reasons: where shown differences of speed or duration come from, in the order of the tests.
         options: of a sweep, the tests of each option alone, over all values of the others.
     """
@@ -192,6 +194,7 @@ class Comparison:
     figures: Figures
     specs: tuple[SpecRow, ...]
     caveats: tuple[Caveat, ...]
+    needed: Needed | None
     courses: tuple[Course, ...]
     parts: Parts
     reasons: tuple[Because, ...]
@@ -330,7 +333,7 @@ def compare(ask: Ask, request: Request) -> Comparison:
     # Equal repeats of one experiment's name before and after an event were not made together.
     unpaired = request.unpaired or request.event is not None
     figures = compute_figures(layout, facts, metric=request.metric, delta=request.delta, unpaired=unpaired)
-    specs = spec_rows(layout, facts)
+    needed, specs = find_needed(figures, facts), spec_rows(layout, facts)
     cells = [cell for cell in layout.blocks[0].cells if cell.runs] if request.series else []
     charts = CHARTS if request.every_chart else _BRIEF
     medians = [median_run(cell.runs, facts, figures.primary.name) for cell in cells]
@@ -349,8 +352,10 @@ def compare(ask: Ask, request: Request) -> Comparison:
                 specs=specs,
                 asked={**request.choice, "--baseline": request.baseline},
                 named=request.values,
+                needed=needed,
             )
         ),
+        needed=needed,
         courses=tuple(
             course
             for run in medians

@@ -21,7 +21,6 @@ from gpuagent_collector.compare.answer import (
 )
 from gpuagent_collector.compare.comparison import Comparison, Request, compare, find_sweep
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Row, count
-from gpuagent_collector.compare.needed import find_needed
 from gpuagent_collector.compare.parts import because_table, with_bars
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
 from gpuagent_collector.compare.regression import Outcome, check_regressions, write_junit
@@ -173,7 +172,7 @@ def find_next(comparison: Comparison) -> str | None:
         if not comparison.options and (by := _shared_facet(layout)):
             return write_command("compare", {**request.choice, "--by": by})
         options = {**chosen, "--metric": request.metric if request.metric in BY_NAME else None}
-        if needed := find_needed(comparison.figures, comparison.facts):
+        if needed := comparison.needed:
             workload = needed.test.block.workload
             several = str(needed.comparisons) if needed.comparisons > 1 else None
             options |= {"--effect": f"{needed.percent:g}", "--comparisons": several}

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import compress
 from math import isnan, log, log1p
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,9 @@ from gpuagent_collector.statistics.summaries import GeometricMean, geometric_mea
 from gpuagent_collector.statistics.verdicts import Judgement, Verdict, judge
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted
+
+if TYPE_CHECKING:
+    from gpuagent_collector.compare.needed import Needed
 
 # Returns the values of a block's baseline and of another of its sides.
 ValuesOf = Callable[[Block, str, Metric], Sides]
@@ -485,12 +489,14 @@ class Evidence(Observed):
     Attributes:
         asked: the options of `collector compare` by which the runs were chosen, with their values.
         named: the sides that were asked for by name.
+        needed: the repeats that would show what is open; None: nothing is, or no spread is known.
     """
 
     figures: Figures
     specs: tuple[SpecRow, ...]
     asked: Mapping[str, str | None]
     named: Sequence[str] = ()
+    needed: "Needed | None" = None
 
     def command(self, **changed: str) -> str:
         """Return the command that compares these runs with other options, for a remedy; '' is a switch."""

@@ -387,8 +387,11 @@ def _legend(ranking: Ranking, recommendation: Recommendation) -> Legend:
     # Of three sides there is no room for it, and little that is wider.
     if pairs > _FEW_PAIRS:
         line += f" Wider intervals than in `compare`: {pairs} pairs are tested together."
-    if len(weights) == 1 and any(_is_far_from_medians(ranking, standing, weighed) for standing in ranking.standings):
-        line += f" {OF_RATIOS}"
+    for standing in ranking.standings if len(weights) == 1 else ():
+        medians = standing.medians[weighed], ranking.standings[0].medians[weighed]
+        if standing.judgement and is_far_from_medians(standing.judgement.shift, *medians):
+            line += f" {OF_RATIOS}"
+            break
     sentences = [
         f"Ran as {describe(ranking.block)}. Medians over runs: {titles}. {line} Verdicts as in `collector compare`, "
         "but all pairs are tested together; "
@@ -413,11 +416,6 @@ def _legend(ranking: Ranking, recommendation: Recommendation) -> Legend:
     elif prices:
         sentences.append(f"Prices: {prices.described}.")
     return Legend(line, " ".join(sentences))
-
-
-def _is_far_from_medians(ranking: Ranking, standing: Standing, criterion: str) -> bool:
-    figures = (standing.medians[criterion], ranking.standings[0].medians[criterion])
-    return standing.judgement is not None and is_far_from_medians(standing.judgement.shift, *figures)
 
 
 def bounds_table(reasons: Sequence[Reasons]) -> Table:

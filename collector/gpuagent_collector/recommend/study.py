@@ -9,6 +9,7 @@ from gpuagent_collector.compare.because import Because, find_because, find_produ
 from gpuagent_collector.compare.caveats import OF_TESTS
 from gpuagent_collector.compare.caveats import find_caveats as find_caveats_of_comparison
 from gpuagent_collector.compare.figures import Evidence, compute_figures
+from gpuagent_collector.compare.needed import find_needed
 from gpuagent_collector.errors import OneSideError
 from gpuagent_collector.metrics.bounds import Bound, Surroundings, find_bounds
 from gpuagent_collector.metrics.result import SERVING
@@ -91,10 +92,12 @@ def find_caveats(
     """Return every warning that applies to the runs that are ranked."""
     counted = {run_id for ranking in rankings for standing in ranking.standings for run_id in standing.run_ids}
     chosen = layout.only(counted)
+    figures = compute_figures(chosen, facts, metric=None, delta=request.delta)
     evidence = Evidence(
         layout=chosen,
         facts=facts,
-        figures=compute_figures(chosen, facts, metric=None, delta=request.delta),
+        figures=figures,
+        needed=find_needed(figures, facts),
         specs=specs,
         asked={"--by": request.by, **request.words},
     )

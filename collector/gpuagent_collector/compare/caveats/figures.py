@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from gpuagent_collector.compare.figures import Evidence, throughput_units
-from gpuagent_collector.compare.needed import find_needed
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.prices.price import currencies_of
@@ -51,7 +50,7 @@ def too_few(evidence: Evidence) -> Iterator[Caveat]:
 
 def _advised(evidence: Evidence) -> str:
     """Return the repeats that show the difference that is open, else those that can show any."""
-    needed = find_needed(evidence.figures, evidence.facts)
+    needed = evidence.needed
     least = least_pairs(len(evidence.figures.tests), evidence.figures.alpha)
     return needed.words if needed else f"at least {max(USUAL_REPEATS, least)}"
 
