@@ -12,7 +12,7 @@ from typing import Any
 
 from gpuagent_collector.metrics import BY_NAME, Better, Metric
 from gpuagent_collector.present.answer import Answer, Section
-from gpuagent_collector.present.human import change, notation, significant
+from gpuagent_collector.present.human import change, notation, significant, temperature_change
 from gpuagent_collector.present.shortening import shorten
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.present.values import ABSENT
@@ -451,8 +451,8 @@ def answer(outliers: Outliers, *, most: int = _MOST_NAMED) -> str:
 
 
 def _change(finding: Finding) -> str:
-    if finding.metric.unit == "celsius":  # a share of a temperature has no meaning
-        return f"{notation([finding.value], 'celsius').write_difference(finding.value - finding.usual)} °C"
+    if finding.metric.unit == "celsius":
+        return temperature_change(finding.usual, finding.value)
     return change(1 + finding.change) if finding.change > -1 else f"{100 * finding.change:.0f} %"
 
 

@@ -11,7 +11,7 @@ from gpuagent_collector.answers.reference import answer_reference, published_on
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.metrics import ITEMS, Metric
 from gpuagent_collector.present.answer import Answer, Legend, Part, Section
-from gpuagent_collector.present.human import Notation, change, notation, significant
+from gpuagent_collector.present.human import Notation, change, notation, significant, temperature_change
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Facts, Run, load_facts
@@ -415,8 +415,8 @@ def _figures(peers: Peers) -> Table:
 
 def _ratio(place: Place) -> str | None:
     middle = _median(place.peers)
-    if middle is not None and place.metric.unit == "celsius":  # a share of a temperature has no meaning
-        return f"{notation([place.value], 'celsius').write_difference(place.value - middle)} °C"
+    if middle is not None and place.metric.unit == "celsius":
+        return temperature_change(middle, place.value)
     return change(place.value / middle) if middle and place.value > 0 and middle > 0 else None
 
 

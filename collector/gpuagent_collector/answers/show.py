@@ -506,7 +506,7 @@ def render(showing: Showing) -> Answer:
         sections=list(_sections(showing)),
         caveats=[caveat for caveat in comparison.caveats if not details or caveat.code not in _OF_SIDES],
         next=command and command[1],
-        more="every property and metric, the hardware, charts over time and kernels",
+        more="every property, metric, chart and kernel",
         facts={
             "answer": of_comparison.text,
             **of_comparison.facts,

@@ -35,6 +35,7 @@ from gpuagent_collector.runs.facets import Facet, can_name, find_facet
 from gpuagent_collector.runs.find import Choice, find_work, median_run
 from gpuagent_collector.runs.parts import Parts, load_parts
 from gpuagent_collector.runs.releases import EVENTS, find_releases, load_states
+from gpuagent_collector.runs.repeating import repeat_layout
 from gpuagent_collector.runs.series import CHARTS, Course, load_courses
 from gpuagent_collector.runs.specs import SpecRow, spec_rows
 from gpuagent_collector.runs.words import distinguishing
@@ -183,6 +184,7 @@ class Comparison:
         courses: of the median run of each side of the first block, and of its parts; empty unless requested.
         parts: run_id → name of a part → metric → value; empty unless requested.
         needed: the repeats that would show what is open; None: nothing is, or no spread is known.
+        again: the command that makes more runs where no side has two; None: some has.
         reasons: where shown differences of speed or duration come from, in the order of the tests.
         options: of a sweep, the tests of each option alone, over all values of the others.
     """
@@ -195,6 +197,7 @@ class Comparison:
     specs: tuple[SpecRow, ...]
     caveats: tuple[Caveat, ...]
     needed: Needed | None
+    again: str | None
     courses: tuple[Course, ...]
     parts: Parts
     reasons: tuple[Because, ...]
@@ -356,6 +359,7 @@ def compare(ask: Ask, request: Request) -> Comparison:
             )
         ),
         needed=needed,
+        again=repeat_layout(ask, layout) if layout.is_compared else None,
         courses=tuple(
             course
             for run in medians

@@ -39,7 +39,7 @@ from gpuagent_collector.present.answer import Answer, Part, Section, plain
 from gpuagent_collector.present.chart import Chart
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import parse_arguments, repeat_command
+from gpuagent_collector.runs.arguments import parse_arguments
 from gpuagent_collector.runs.cells import CANCELLED, Block, Layout, describe, tell_apart
 from gpuagent_collector.runs.facets import name_sides
 from gpuagent_collector.runs.specs import spec_table
@@ -166,9 +166,8 @@ def find_next(comparison: Comparison) -> str | None:
     if not comparison.figures.differs and verdicts != {Verdict.EQUAL}:
         if len(layout.sides) == 1 and len(_commands(layout)) > 1:
             return write_command("compare", {**request.choice, "--by": "command"})
-        if all(len(cell.runs) < 2 for block in layout.blocks for cell in block.cells):
-            # No plan has a spread to start from.
-            return repeat_command([run.command for cell in layout.blocks[0].cells for run in cell.runs], workload)
+        if comparison.again:  # no plan has a spread to start from
+            return comparison.again
         if not comparison.options and (by := _shared_facet(layout)):
             return write_command("compare", {**request.choice, "--by": by})
         options = {**chosen, "--metric": request.metric if request.metric in BY_NAME else None}

@@ -48,6 +48,11 @@ class Notation:
         return f"{'+' if value >= 0 else ''}{significant(value / self.divisor)}"
 
 
+def temperature_change(before: float, after: float) -> str:
+    """Return a difference in °C: a share of a temperature has no meaning."""
+    return f"{after - before:+.1f} °C".replace("-", "−")
+
+
 def notation(values: Sequence[float], unit: str) -> Notation:
     """Return a notation for values in a metric's unit: the one that fits the largest value."""
     steps = _SCALES.get(unit)

@@ -58,7 +58,7 @@ def print_answer(console: Console, answer: Answer) -> None:
             if isinstance(part, Command):
                 # A shell takes these lines as they are: no blank follows a backslash, and no quotes are broken.
                 lines = [*Text(part.lead).wrap(console, console.width), *shell_lines(part.command, console.width)]
-                console.print(Text("\n".join(map(str, lines)) + "\n"), soft_wrap=True)
+                console.print(Text("\n".join(map(str, lines))), soft_wrap=True)
                 continue
             for piece in split_grid(part, console.width) if isinstance(part, Grid) else (part,):
                 console.print(Padding(_renderable(piece, console.width), (0, 0, 1, 0)))

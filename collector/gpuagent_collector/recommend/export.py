@@ -22,7 +22,6 @@ from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.recommend.ranking import Ranking, Standing
 from gpuagent_collector.recommend.study import Reasons, Recommendation, Request, recommend
-from gpuagent_collector.runs.arguments import repeat_command
 from gpuagent_collector.runs.cells import Block, describe, tell_apart
 from gpuagent_collector.runs.facets import Facet, find_facet
 from gpuagent_collector.runs.find import find_workload
@@ -271,16 +270,13 @@ def _question(facet: Facet) -> str:
     return "How" if _is_of_settings(facet) else "Where"
 
 
-def _next(recommendation: Recommendation) -> str | None:
+def _next(recommendation: Recommendation) -> str:
     """Return the command that shows the difference between the first two sides, or how many repeats would."""
     request, (first, second, *_) = recommendation.request, recommendation.rankings[0].standings
     chosen = {"--experiment": request.experiment, "--where": request.where}
     if second.is_tied:
-        cells = recommendation.rankings[0].block.cells
-        if all(len(cell.runs) < 2 for cell in cells):
-            # No plan has a spread to start from.
-            return repeat_command([run.command for cell in cells for run in cell.runs], request.workload)
-        return write_command("plan", chosen, request.workload)
+        # Without repeats no plan has a spread to start from.
+        return recommendation.again or write_command("plan", chosen, request.workload)
     by = None if request.by == "platform" else request.by
     prices = request.prices.source if request.prices else None
     asked = {"--workload": request.workload, **chosen, "--by": by, "--prices": prices}

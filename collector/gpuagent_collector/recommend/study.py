@@ -23,6 +23,7 @@ from gpuagent_collector.runs.cells import Block, Layout, choose_sides, first_few
 from gpuagent_collector.runs.data import Facts, load_facts, load_runs
 from gpuagent_collector.runs.facets import Facet, find_facet
 from gpuagent_collector.runs.find import ROOFS, Choice, find_runs
+from gpuagent_collector.runs.repeating import repeat_layout
 from gpuagent_collector.runs.specs import SpecRow, spec_rows
 from gpuagent_collector.statistics.shift import least_pairs
 from gpuagent_collector.statistics.verdicts import Verdict
@@ -155,6 +156,7 @@ class Recommendation:
         rankings: at least one.
         because: for each ranking, where the difference between the best side and the next comes from.
         reasons: for each ranking, the bounds of the workload on each of its sides, in their order.
+        again: the command that makes more runs where no side has two; None: some has.
     """
 
     request: Request
@@ -166,6 +168,7 @@ class Recommendation:
     because: tuple[Because | None, ...]
     specs: tuple[SpecRow, ...]
     caveats: tuple[Caveat, ...]
+    again: str | None
 
     @property
     def reasoned(self) -> list[tuple[Ranking, tuple[Reasons, ...]]]:
@@ -224,6 +227,7 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
         because=tuple(_find_because(ranking, facts, weights) for ranking in rankings),
         specs=specs,
         caveats=find_caveats(layout, facts, specs, rankings, request),
+        again=repeat_layout(ask, layout),
     )
 
 

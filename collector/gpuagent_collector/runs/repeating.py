@@ -1,15 +1,19 @@
 """Options that make new runs like stored ones, and those that the store does not have."""
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import Command
+from gpuagent_collector.runs.arguments import Command, parse_arguments
 from gpuagent_collector.runs.arguments import repeat_command as command_with
+from gpuagent_collector.runs.cells import Layout
+from gpuagent_collector.runs.facets import JOINT, Facet
 from gpuagent_common.naming import RESERVED_LABELS
 from gpuagent_common.program_name import name_programs
+from gpuagent_common.text import harmless
 
 _ASKED = """
 SELECT DISTINCT session.platform, nullif(session.platform, session.hostname) AS named, run.environment, run.image,
@@ -51,6 +55,19 @@ class Recorded:
         """The sentence that names the option that is to be added; '' for none."""
         return "Add the --pattern of these runs to the next command, for throughput." if self.lacks_pattern else ""
 
+    def sweep_command(self, workload: str, facet: Facet, sides: Sequence[str]) -> str:
+        """Return the bench of a built-in workload over the parameters in which sides differ."""
+        values = zip(*(side.split(JOINT) for side in sides), strict=True) if facet.joined else [sides]
+        varied = dict(zip((part.option for part in facet.parts), values, strict=True))
+        words = ["gpuagent", "bench", workload]
+        # As `--steps 60`, or as `--param steps=60`.
+        for name, value in parse_arguments([word for word in self.parameters if word != "--param"]).items():
+            option = f"--{name.lstrip('-').replace('_', '-')}"
+            words += [option, value] if option not in varied else []
+        for option, of_option in varied.items():
+            words += ["--vary", f"{option.lstrip('-')}={','.join(dict.fromkeys(of_option))}"]
+        return harmless(shlex.join([*words, *self.of_agent]))
+
     def repeat_command(self, commands: Sequence[Command], workload: str, repeats: int | None = None) -> str | None:
         """Return the command that makes new runs of commands in turns; None: it would be too long."""
         options = [*self.of_agent]
@@ -65,6 +82,18 @@ class Recorded:
                 of_value = [] if value is True else [f"{value:g}" if isinstance(value, float) else str(value)]
                 options += [f"--{name.replace('_', '-')}", *of_value]
         return command_with(commands, workload, repeats, options)
+
+
+def repeat_layout(ask: Ask, layout: Layout) -> str | None:
+    """Return the command that runs the first block again where no side has two runs; None: some has, or too long."""
+    block = layout.blocks[0]
+    runs = [run for cell in block.cells for run in cell.runs]
+    if any(len(cell.runs) > 1 for each in layout.blocks for cell in each.cells):
+        return None
+    recorded = find_recorded(ask, [run.run_id for run in runs])
+    if all(part.parameters and part.option for part in layout.facet.parts):
+        return recorded.sweep_command(block.workload, layout.facet, layout.sides)
+    return recorded.repeat_command([run.command for run in runs], block.workload)
 
 
 def find_recorded(ask: Ask, run_ids: Iterable[str]) -> Recorded:
