@@ -14,13 +14,14 @@ from gpuagent_collector.answers.show import study_show
 from gpuagent_collector.answers.why import plan_ladder, render_settled, write_experiment
 from gpuagent_collector.compare.answer import answer, headline_reasons, is_cost_first
 from gpuagent_collector.compare.comparison import Request, compare, find_sweep
-from gpuagent_collector.compare.export import first_parts
-from gpuagent_collector.compare.tables import cost_table
+from gpuagent_collector.compare.export import find_next, first_parts
+from gpuagent_collector.compare.tables import cost_table, verdict_table
 from gpuagent_collector.present.table import Table
 from gpuagent_collector.prices.price import parse_prices
 from gpuagent_collector.recommend.export import render as render_recommendation
 from gpuagent_collector.recommend.study import Request as RecommendRequest
 from gpuagent_collector.recommend.study import recommend
+from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.comparing import compared
 from tests.integration.compare.synthetic import SyntheticStore
@@ -255,3 +256,36 @@ def test_platforms_that_differ_in_no_recorded_fact_are_refused_in_true_words(sto
     store.write()
     with pytest.raises(GpuAgentError, match="no recorded fact but the platform"):
         plan_ladder(store.ask, Request(values=("alder", "birch")))
+
+
+def test_after_one_repeat_of_a_built_in_sweep_comes_its_bench(store: SyntheticStore) -> None:
+    node = store.node("elm", "lab")
+    for size in (32, 64):
+        words = ["python3", "-m", "gpuagent_workloads", "run", "mnist", "--param", "steps=60"]
+        given = [*words, "--param", f"batch-size={size}"]
+        asked = {"batch-size": size, "steps": 60, "seed": 1}
+        store.next_run(node, parameters=asked, command=json.dumps(given), sampled=False)
+    command = "gpuagent bench mnist --steps 60 --vary batch-size=32,64 --platform lab"
+    assert find_next(compared(store, by="parameter:batch-size")) == command
+    with pytest.raises(GpuAgentError, match="--by parameter:batch-size compares"):
+        compared(store, by="command")
+
+
+def test_a_cost_without_prices_asks_for_them(store: SyntheticStore) -> None:
+    sweep(store)
+    with pytest.raises(GpuAgentError, match="needs prices: add --prices FILE"):
+        compared(store, by="command", metric="cost_per_run_eur")
+
+
+def test_workloads_that_show_a_difference_together_have_one_verdict(store: SyntheticStore) -> None:
+    nodes = {name: store.node(f"{name}-node", name) for name in ("alder", "birch")}
+    for repeat, workload, (name, node) in product(range(1, 4), ("mnist", "gcn", "cifar10"), nodes.items()):
+        throughput = (1000.0 if name == "alder" else 1300.0) + repeat
+        store.next_run(node, workload=workload, throughput=throughput, repeat=repeat, sampled=False)
+    comparison = compared(store)
+    assert {test.judgement.verdict for test in comparison.figures.tests} == {Verdict.TOO_FEW}
+    assert "30 % higher" in answer(comparison) and "each of them alone has too few runs" in answer(comparison)
+    assert "takes" not in answer(comparison)
+    assert not {"n_too_small"} & {caveat.code for caveat in comparison.caveats}
+    assert str(verdict_table(comparison).grid().rows[-1][-1]) == "differs"
+    assert "report" in (find_next(comparison) or "")

@@ -115,5 +115,5 @@ def test_an_answer_is_written_to_a_file_too(collector: Collector, tmp_path: Path
     store, copy = put(tmp_path / "a.duckdb", "satori"), tmp_path / "a.json"
     printed = collector("compare", store, "-o", str(copy)).out
     assert printed and json.loads(copy.read_text()) == json.loads(collector("compare", store, "--json").out)
-    assert "--force" in collector("compare", store, "-o", str(copy), code=2).err
-    assert "collector report" in collector("compare", store, "-o", "a.html", code=2).err
+    assert "--force" in collector("compare", store, "-o", str(copy)).err
+    assert "collector report" in collector("compare", store, "-o", "a.html").err
