@@ -44,7 +44,8 @@ def test_compare_recommend_and_report_say_in_words_that_there_is_one_side(call: 
         code, out, _ = call(*arguments, store=path)
         assert code == 0
         assert "There is only one side (laptop), so nothing to compare." in " ".join(out.split())
-        assert max(map(len, out.splitlines())) <= 80
+        # A long path in the next command stays whole.
+        assert max(map(len, out.partition("Next:")[0].splitlines())) <= 80
     assert "only one side (laptop)" in json.loads(call("compare", "--json", store=path)[1])["answer"]
     rows = csv_rows(call("compare", "--format", "csv", store=path)[1])
     assert {row["verdict"] for row in rows} == {""}
