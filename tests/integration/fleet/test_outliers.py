@@ -47,14 +47,19 @@ def test_a_sound_fleet_has_no_outliers_and_other_parameters_are_another_kind(sto
     assert render(outliers).next == "collector history"
 
 
-def test_without_enough_nodes_of_a_kind_nothing_is_said_of_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("workload", "following"),
+    [("gcn", "gpuagent experiment run fleet-check"), ("mnist", "collector compare --by node --workload mnist")],
+)
+def test_without_enough_nodes_of_a_kind_nothing_is_said_of_them(tmp_path: Path, workload: str, following: str) -> None:
     with synthetic(tmp_path / "small") as store:
-        store.run("alone", store.node("alder-node", "alder"), start_seconds=0)
+        store.run("one", store.node("alder-node", "alder"), start_seconds=0, workload="mnist")
+        store.run("other", store.node("birch-node", "birch"), start_seconds=0, workload=workload)
         store.write()
         outliers = find_outliers(store.ask, Request())
     assert outliers.tests == 0
     assert answer(outliers).startswith("It takes 5 nodes or GPUs")
-    assert render(outliers).next == "collector history"
+    assert render(outliers).next == following
 
 
 def test_every_seeded_fault_is_found_by_its_own_figures_and_nothing_else(stores: dict[str, SyntheticStore]) -> None:
