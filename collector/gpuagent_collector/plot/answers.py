@@ -119,10 +119,12 @@ def draw_because(comparison: Comparison, width_mm: float) -> Picture:
     """
     reasons = comparison.reasons[:_MOST_PANELS]
     if not reasons:
-        next_command = f"next: `{find_next(comparison)}`"
         if any(test.judgement.shift.is_shown for test in comparison.figures.tests):
-            raise GpuAgentError(f"no parts of the difference are known that explain it; {next_command}")
-        raise GpuAgentError(f"no difference is shown, so it has no parts to draw; {next_command}")
+            raise GpuAgentError(
+                "the difference cannot be divided: that takes steps with their waits for data (`gpuagent run "
+                "--observe`), or samples of a GPU"
+            )
+        raise GpuAgentError(f"no difference is shown, so it has no parts to draw; next: `{find_next(comparison)}`")
     panels = []
     for because in reasons:
         name = tell_apart(because.block, comparison.layout.blocks)
