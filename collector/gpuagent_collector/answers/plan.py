@@ -336,10 +336,11 @@ def answer(plan: Plan) -> str:
             runs = f"{counted(repeats, 'run')} a side{', as here,' if repeats == block.repeats else ''}"
             effect = block.least_effect(repeats, plan.question.level)
             verb = "shows" if repeats == 1 else "show"
+            because = "" if shown else f", because equal runs scatter by {percent(expm1(block.spread.seen))}"
             shown.append(
                 f"{runs} cannot show any difference in {title}"
                 if effect is None
-                else f"{runs} {verb} a difference in {title} of {_share(effect)} or more"
+                else f"{runs} {verb} a difference in {title} of {_share(effect)} or more{because}"
             )
         second = shown[1:] and shown[1].replace(f" in {title}", "")
         at_hand = "; ".join([shown[0], *([second] if second else [])])

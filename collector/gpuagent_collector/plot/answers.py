@@ -21,6 +21,7 @@ from gpuagent_collector.plot.picture import (
     shorten_names,
     write_counts,
 )
+from gpuagent_collector.present.human import change
 from gpuagent_collector.present.panel import Axis, Look, Panel, Place, Series
 from gpuagent_collector.recommend.ranking import rank
 from gpuagent_collector.report.figures.because import because_panel
@@ -110,6 +111,8 @@ def _set_axis(axes: Axes, which: str, axis: Axis) -> None:
 
 
 _MOST_PANELS = 24
+# Of a title, beside the names of the bars.
+_CHARACTERS_PER_MM = 0.45
 
 
 def draw_because(comparison: Comparison, width_mm: float) -> Picture:
@@ -128,7 +131,15 @@ def draw_because(comparison: Comparison, width_mm: float) -> Picture:
     panels = []
     for because in reasons:
         name = tell_apart(because.block, comparison.layout.blocks)
-        panels.append(replace(because_panel(because, comparison.layout.sides), title=f"{name}: per {because.of}"))
+        before, after = because.medians
+        title = f"{name}: per {because.of}"
+        if before > 0 < after and because.words:
+            more = "as much" if after >= 2 * before else "more" if after > before else "less"
+            side = comparison.layout.facet.name_side(because.side)
+            needs = f"needs {change(after / before).lstrip('+−')} {more} per {because.of}"
+            sentence = f"{name}: {side} {needs}, because {because.words}"
+            title = sentence if len(sentence) <= _CHARACTERS_PER_MM * width_mm else title
+        panels.append(replace(because_panel(because, comparison.layout.sides), title=title))
     runs = _runs(len(each.block.cell(side).runs) for each in reasons for side in (each.baseline, each.side))
     sums = "each part begins where the one before it ends, and they sum to the difference"
     return draw_panels(panels, f"Medians of runs; {sums}. {runs}.", width_mm)
