@@ -331,7 +331,7 @@ def answer(plan: Plan) -> str:
     title = spoken(plan.metric, plan.question.stat)
     sentences = []
     for block in plan.blocks[:_SPOKEN_BLOCKS]:
-        shown = []
+        shown: list[str] = []
         for repeats in sorted({block.repeats, USUAL_REPEATS}):
             runs = f"{counted(repeats, 'run')} a side{', as here,' if repeats == block.repeats else ''}"
             effect = block.least_effect(repeats, plan.question.level)
