@@ -111,8 +111,8 @@ def test_a_report_is_not_written_into_the_name_of_a_missing_store(
     assert (outcome.code, "no store none.duckdb" in outcome.err) == (2, True), outcome.err
 
 
-def test_an_answer_is_written_to_a_file_too(collector: Collector, tmp_path: Path) -> None:
-    store, copy = put(tmp_path / "a.duckdb", "satori"), tmp_path / "a.json"
+def test_an_answer_is_written_to_a_file_too(collector: Collector, put: Callable[[str], str], tmp_path: Path) -> None:
+    store, copy = put("a"), tmp_path / "a.json"
     printed = collector("compare", store, "-o", str(copy)).out
     assert printed and json.loads(copy.read_text()) == json.loads(collector("compare", store, "--json").out)
     assert "--force" in collector("compare", store, "-o", str(copy)).err
