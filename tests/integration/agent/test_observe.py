@@ -77,24 +77,19 @@ def run_both(folder: Path, *program: str, variables: Mapping[str, str] | None = 
 
 def test_training_loops_compute_and_print_the_same_and_their_steps_are_known(tmp_path: Path) -> None:
     seen = run_both(tmp_path, str(PROGRAMS / "loop.py"), "fork", "spawn+scaler+compile")
-    assert seen.code == 3
-    # The first step of the second training belongs to the last of the first.
-    assert seen.digest.steps.by_rank[0].steps == 2 * 26 - 1
+    # The handler of a signal ends it.
+    assert seen.code == 7
+    # Two trainings have 26 batches each, and three unusual ones 12: a step of several closures each, of three batches,
+    # and all but the skipped third. The first step of another optimizer belongs to the step before, as where a step
+    # has two.
+    assert seen.digest.steps.by_rank[0].steps == 26 + (26 - 1) + (12 - 1) + (4 - 1) + (8 - 1)
     assert str(seen.digest.steps).endswith("ms (observed)")
     assert seen.digest.units["throughput"] == "items/s"
     assert "data_wait_share" in seen.digest.results
     sums = seen.digest.steps.by_rank[0]
-    # Each epoch has 12 batches of 8 and one of 4; five steps warm up.
+    # Each epoch of the first two has 12 batches of 8 and one of 4, and that of the others 12 of 8; five steps warm up.
     assert sums.items is not None
-    assert sums.items <= 2 * 200 - 5 * 8
-
-
-def test_a_step_is_what_an_optimizer_completes_and_signals_are_the_program_s(tmp_path: Path) -> None:
-    seen = run_both(tmp_path, str(PROGRAMS / "unusual.py"))
-    assert seen.code == 7
-    # Each training has 12 batches: a step of several closures each, of three batches, and all but the skipped third.
-    # The first step of another optimizer belongs to the step before, as where a step has two.
-    assert seen.digest.steps.by_rank[0].steps == 12 + (4 - 1) + (8 - 1)
+    assert sums.items <= 2 * 200 + 3 * 96 - 5 * 8
 
 
 @pytest.mark.skipif(importlib.util.find_spec("keras") is None, reason="needs keras: pip install keras")
@@ -106,30 +101,19 @@ def test_keras_ends_a_step_with_each_batch(tmp_path: Path) -> None:
 
 
 def test_each_rank_reports_its_own_steps_and_items_add_up(tmp_path: Path) -> None:
-    plain, seen = (
-        run(tmp_path, str(PROGRAMS / "ranks.py"), str(tmp_path / f"meet-{observe}"), observe=observe)
-        for observe in (False, True)
-    )
-    assert (seen.code, seen.stdout) == (plain.code, plain.stdout) != (1, "")
+    seen = run(tmp_path, str(PROGRAMS / "ranks.py"), str(tmp_path / "meet"), observe=True)
+    assert (seen.code, seen.stdout) == (0, "True\n")
     assert seen.files == ["events.0.0.jsonl", "events.1.0.jsonl"]
     assert [sums.steps for sums in seen.digest.steps.by_rank.values()] == [8, 8]
     each = [sums.items / sums.seconds for sums in seen.digest.steps.by_rank.values() if sums.items]
     assert seen.digest.results["throughput"] == pytest.approx(sum(each))
 
 
-def test_of_two_processes_that_train_the_first_reports_and_its_two_optimizers_make_one_step(tmp_path: Path) -> None:
-    program = (str(PROGRAMS / "parent.py"), str(PROGRAMS / "two_optimizers.py"))
-    # Compiled, they are in test_observed_program.
-    seen = run(tmp_path, *program, observe=True, variables={"TORCHDYNAMO_DISABLE": "1"})
-    assert seen.digest.steps.by_rank[0].steps == 20
-    assert seen.digest.units["throughput"] == "steps/s"
-    assert seen.stdout.endswith("both have ended\n")
-
-
-def test_a_killed_program_leaves_the_steps_of_all_but_its_last_second(tmp_path: Path) -> None:
-    seen = run(tmp_path, str(PROGRAMS / "killed.py"), observe=True)
-    assert seen.code == -9
-    assert seen.digest.steps.by_rank[0].steps >= 10
+def test_of_two_processes_that_train_the_first_reports_and_once_killed_lacks_the_last_second(tmp_path: Path) -> None:
+    seen = run(tmp_path, str(PROGRAMS / "parent.py"), str(PROGRAMS / "killed.py"), observe=True)
+    assert seen.stdout == "killed\nkilled\nboth have ended\n"
+    assert seen.files == ["events.0.0.jsonl"]
+    assert 10 <= seen.digest.steps.by_rank[0].steps <= 100
 
 
 def test_the_site_s_own_sitecustomize_runs_as_before(tmp_path: Path) -> None:

@@ -12,4 +12,5 @@ def test_an_observed_program_has_steps_in_the_store(sharing: Node) -> None:
     assert "15 measured steps of " in done.stderr
     sql = "SELECT phase, count(*) AS n, count(wall_seconds) AS timed FROM steps GROUP BY phase ORDER BY phase"
     assert sharing.ask(sql) == [{"phase": "measure", "n": 15, "timed": 15}, {"phase": "warmup", "n": 5, "timed": 4}]
+    assert sharing.ask("SELECT unit FROM results WHERE name = 'throughput'") == [{"unit": "steps/s"}]
     until(lambda: sharing.ask("SELECT 1 FROM metrics WHERE metric = 'throughput'"), "the run's figures")
