@@ -1,5 +1,6 @@
 """Runs of the quick tests: what they read, what they take, and what those need that were skipped."""
 
+import gc
 import os
 import re
 from collections import defaultdict
@@ -21,6 +22,16 @@ _began = pytest.StashKey[float]()
 def _cpu_seconds() -> float:
     """Return what this process and its children that have ended took of a processor."""
     return sum(os.times()[:4])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Read the tests without looking for garbage, which took a fifth of the time and has none to find."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
