@@ -32,7 +32,6 @@ def test_a_store_is_the_same_after_a_journey_through_files(site: str, name_store
     export_store(site, tmp_path / "export")
     merged = import_folder(tmp_path / "export", name_store("other"))
     whole = content(site)
-    assert content(name_store("other")) == whole
     assert added(merged) == sum(map(len, whole.values())) > 500
     assert added(import_folder(tmp_path / "export", name_store("other"))) == 0
     assert content(name_store("other")) == whole
