@@ -13,6 +13,7 @@ import pytest
 from tests.integration.agent.test_bench import stored
 from tests.integration.watch.terminals import FakeTerminal
 from tests.support.servers import BIN, Node, until
+from tests.support.stores import put_store
 
 pytestmark = pytest.mark.slow
 
@@ -25,6 +26,8 @@ WAITS = f'{PYTHON} -c \'import os, time; print("begins"); os.path.exists("go") o
 @pytest.fixture(autouse=True)
 def _alone(node: Node) -> Iterator[None]:
     node.without_collector()
+    # Each bench would make its store, which takes longer than its runs.
+    put_store(str(node.store))
     yield
     # Each collector ends with its command; that of a test is in a session of its own too, and has the store's path.
     assert not [
@@ -112,7 +115,7 @@ def test_reports_that_are_refused_are_named_once(node: Node) -> None:
     reporting = 'echo "{}" > "$GPUAGENT_RUN_DIR/events.0.0.jsonl"'
     done = node.run("gpuagent", "bench", reporting, "--rounds", "2", "--warm-up", "0")
     assert done.stderr.count("1 line of events not understood") == 1
-    shown = node.run("collector", "show", "--store", str(node.store), "--json")
+    shown = node.collector("show", "--store", str(node.store), "--json")
     assert "refused" in {caveat["code"] for caveat in json.loads(shown.stdout)["warnings"]}
 
 

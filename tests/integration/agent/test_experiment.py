@@ -31,19 +31,18 @@ def succeeded(node: Node) -> list[tuple[int, int]]:
     return [(row["repeat"], row["n"]) for row in node.ask(f"{sql} ORDER BY repeat")]
 
 
-def test_an_experiment_makes_its_runs_and_then_asks_for_its_answer(node: Node) -> None:
-    node.serve()
-    done = node.run("gpuagent", "experiment", "run", str(written(node)))
+def test_an_experiment_makes_its_runs_and_then_asks_for_its_answer(sharing: Node) -> None:
+    done = sharing.run("gpuagent", "experiment", "run", str(written(sharing)))
     assert "[6/6]" in done.stderr
     assert "$ collector compare --by environment --metric run_seconds --experiment study" in done.stderr
     assert "There is only one side (bare), so nothing to compare." in " ".join(done.stdout.split())
-    assert succeeded(node) == [(1, 2), (2, 2), (3, 2)]
-    page = (node.folder / "study-answer" / "answer.md").read_text()
+    assert succeeded(sharing) == [(1, 2), (2, 2), (3, 2)]
+    page = (sharing.folder / "study-answer" / "answer.md").read_text()
     assert "There is only one side (bare), so nothing to compare." in page
     assert "[01-compare.csv](01-compare.csv), [01-compare.sql](01-compare.sql)" in page
-    again = node.run("gpuagent", "experiment", "run", str(written(node)))
+    again = sharing.run("gpuagent", "experiment", "run", str(written(sharing)))
     assert "all 6 runs" in again.stderr
-    assert succeeded(node) == [(1, 2), (2, 2), (3, 2)]
+    assert succeeded(sharing) == [(1, 2), (2, 2), (3, 2)]
 
 
 def test_without_a_collector_the_runs_are_made_and_the_later_commands_printed_once(node: Node) -> None:
@@ -80,40 +79,38 @@ def test_a_token_that_cannot_be_used_is_reported_before_the_first_run(node: Node
     assert "run: chmod 600" in said
 
 
-def test_the_same_runs_are_made_once_and_continue_after_ctrl_c(node: Node) -> None:
-    node.serve()
-    path = written(node, "import os, time; os.path.exists('go') or time.sleep(600)")
-    process = node.start("gpuagent", "experiment", "run", str(path), log="first.log")
-    log = node.folder / "first.log"
-    until(lambda: node.ask("SELECT 1 FROM runs WHERE status = 'running'"), "the run that waits")
-    second = node.run("gpuagent", "experiment", "run", str(path), code=1)
+def test_the_same_runs_are_made_once_and_continue_after_ctrl_c(sharing: Node) -> None:
+    path = written(sharing, "import os, time; os.path.exists('go') or time.sleep(600)")
+    process = sharing.start("gpuagent", "experiment", "run", str(path), log="first.log")
+    log = sharing.folder / "first.log"
+    until(lambda: sharing.ask("SELECT 1 FROM runs WHERE status = 'running'"), "the run that waits")
+    second = sharing.run("gpuagent", "experiment", "run", str(path), code=1)
     assert f"(process {process.pid})" in second.stderr
-    assert node.stop(process, signal.SIGINT) == 130
+    assert sharing.stop(process, signal.SIGINT) == 130
     assert re.search(r"cancelled after .*; [0-6] of 6 runs", log.read_text())
-    (node.folder / "go").touch()
-    node.run("gpuagent", "experiment", "run", str(path))
-    assert succeeded(node) == [(1, 2), (2, 2), (3, 2)]
+    (sharing.folder / "go").touch()
+    sharing.run("gpuagent", "experiment", "run", str(path))
+    assert succeeded(sharing) == [(1, 2), (2, 2), (3, 2)]
 
 
-def test_a_part_of_the_cells_is_continued_by_the_rest_and_a_changed_file_is_refused(node: Node) -> None:
-    node.serve()
-    path = written(node)
+def test_a_part_of_the_cells_is_continued_by_the_rest_and_a_changed_file_is_refused(sharing: Node) -> None:
+    path = written(sharing)
     named = path.read_text().replace("- command", "- name: first\n    command", 1)
     path.write_text(named.replace("- command", "- name: second\n    command"))
     given = ("gpuagent", "experiment", "run", str(path))
-    part = node.run(*given, "--only", "workload=first").stderr
+    part = sharing.run(*given, "--only", "workload=first").stderr
     assert "[3/3]" in part
-    assert succeeded(node) == [(1, 1), (2, 1), (3, 1)]
+    assert succeeded(sharing) == [(1, 1), (2, 1), (3, 1)]
     dry = (*given, "--dry-run", "--only", "workload=first")
-    planned = node.run(*dry).stdout
+    planned = sharing.run(*dry).stdout
     assert planned.startswith("study: 0 runs left of 3, in turns\n")
     assert "earlier run" not in planned
-    assert node.run(*given, "--dry-run").stdout.startswith("study: 3 runs left of 6, in turns\n")
-    node.run(*given)
-    assert succeeded(node) == [(1, 2), (2, 2), (3, 2)]
+    assert sharing.run(*given, "--dry-run").stdout.startswith("study: 3 runs left of 6, in turns\n")
+    sharing.run(*given)
+    assert succeeded(sharing) == [(1, 2), (2, 2), (3, 2)]
     path.write_text(path.read_text().replace("print('other')", "print('changed')"))
     for only in ((), ("--only", "workload=first")):
-        assert "with other runs" in node.run(*given, *only, code=2).stderr
+        assert "with other runs" in sharing.run(*given, *only, code=2).stderr
 
 
 def test_a_plan_is_checked_and_printed_without_a_run(node: Node) -> None:
@@ -161,13 +158,12 @@ def test_a_study_is_shown_with_its_comments_and_runs_under_another_name(node: No
     assert node.run("gpuagent", "experiment", "show", "layer", code=2).stderr.endswith("mean layers?\n")
 
 
-def test_an_experiment_goes_on_by_itself_when_the_command_whose_agent_it_uses_ends(node: Node) -> None:
-    node.serve()
-    other = node.start("gpuagent", "run", "--", "sleep", "600", log="other.log")
-    until(lambda: node.ask("SELECT 1 FROM runs WHERE status = 'running'"), "the other command's run")
-    process = node.start("gpuagent", "experiment", "run", str(written(node)), log="study.log")
-    until(lambda: node.ask("SELECT 1 FROM runs WHERE experiment = 'study'"), "the experiment's run to wait")
-    node.stop(other, signal.SIGKILL)
+def test_an_experiment_goes_on_by_itself_when_the_command_whose_agent_it_uses_ends(sharing: Node) -> None:
+    other = sharing.start("gpuagent", "run", "--", "sleep", "600", log="other.log")
+    until(lambda: sharing.ask("SELECT 1 FROM runs WHERE status = 'running'"), "the other command's run")
+    process = sharing.start("gpuagent", "experiment", "run", str(written(sharing)), log="study.log")
+    until(lambda: sharing.ask("SELECT 1 FROM runs WHERE experiment = 'study'"), "the experiment's run to wait")
+    sharing.stop(other, signal.SIGKILL)
     assert process.wait(LIMIT_SECONDS) == 0
-    assert "has ended; another" in (node.folder / "study.log").read_text()
-    assert succeeded(node) == [(1, 2), (2, 2), (3, 2)]
+    assert "has ended; another" in (sharing.folder / "study.log").read_text()
+    assert succeeded(sharing) == [(1, 2), (2, 2), (3, 2)]
