@@ -48,14 +48,14 @@ def test_the_log_of_a_run_becomes_its_steps(tmp_path: Path) -> None:
                 writer = csv.writer(file)
                 writer.writerow(["_step", "_timestamp", "train/loss", "note"])
                 writer.writerows([step, started + step / 100, 1 / (step + 1), "a text"] for step in range(0, 100, 10))
-        command = ("collector", "import", "--store", str(node.store), "--run")
-        late = node.run(*command, run["run_id"], "late.csv", code=2)
+        command = ("import", "--store", str(node.store), "--run")
+        late = node.collector(*command, run["run_id"], "late.csv", code=2)
         assert "its own run" in late.stderr
-        done = node.run(*command, run["run_id"], "history.csv", "--items-per-step", "2")
+        done = node.collector(*command, run["run_id"], "history.csv", "--items-per-step", "2")
         assert "10 steps and 10 values of metrics" in done.stdout
-        again = node.run(*command, run["run_id"], "history.csv", code=2)
+        again = node.collector(*command, run["run_id"], "history.csv", code=2)
         assert "has 10 steps already" in again.stderr
-        unknown = node.run(*command, "no-run", "history.csv", code=2)
+        unknown = node.collector(*command, "no-run", "history.csv", code=2)
         assert "has no run 'no-run'" in unknown.stderr
         sql = "SELECT round(value) AS value FROM metrics WHERE metric = 'throughput'"
         found = node.collector("query", "sql", sql, "--store", str(node.store), "--format", "csv")
