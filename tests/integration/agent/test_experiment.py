@@ -109,8 +109,9 @@ def test_a_part_of_the_cells_is_continued_by_the_rest_and_a_changed_file_is_refu
     sharing.run(*given)
     assert succeeded(sharing) == [(1, 2), (2, 2), (3, 2)]
     path.write_text(path.read_text().replace("print('other')", "print('changed')"))
-    for only in ((), ("--only", "workload=first")):
-        assert "with other runs" in sharing.run(*given, *only, code=2).stderr
+    again = ("experiment", "run", str(path))
+    for code, _, err in sharing.run_each(again, (*again, "--only", "workload=first")):
+        assert (code, "with other runs" in err) == (2, True)
 
 
 def test_a_plan_is_checked_and_printed_without_a_run(node: Node) -> None:
@@ -135,11 +136,14 @@ def test_a_plan_is_checked_and_printed_without_a_run(node: Node) -> None:
     assert not list((node.folder / "spool").glob("experiments/*"))
     bad = node.folder / "bad.yaml"
     bad.write_text("name: bad\nworkloads:\n  - command: [/no/such/program]\n")
-    done = node.run("gpuagent", "experiment", "run", str(bad), code=2)
-    assert "program '/no/such/program'" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert json.loads(node.run("gpuagent", "experiment", "schema").stdout)["title"] == "gpuagent experiment"
-    names = [line.split()[0] for line in node.run("gpuagent", "experiment", "list").stdout.splitlines()]
+    refused, schema, every = node.run_each(
+        ["experiment", "run", str(bad)], ["experiment", "schema"], ["experiment", "list"]
+    )
+    assert refused[0] == 2
+    assert "program '/no/such/program'" in refused[2]
+    assert "Traceback" not in refused[2]
+    assert json.loads(schema[1])["title"] == "gpuagent experiment"
+    names = [line.split()[0] for line in every[1].splitlines()]
     assert names == ["accelerators", "containers", "fleet-check", "hpc-cloud", "layers", "vm-container"]
 
 
@@ -149,13 +153,15 @@ def test_a_study_is_shown_with_its_comments_and_runs_under_another_name(node: No
     assert "name: layers\n" in shown
     mine = node.folder / "mine.yaml"
     mine.write_text(shown)
-    printed = node.run(
-        "gpuagent", "experiment", "run", str(mine), "--dry-run", "--name", "mine", "--repeats", "2"
-    ).stdout
-    assert printed.startswith("mine: ")
-    for words in (("--data", "/no/such"), ("--param", "stps=1")):
-        assert words[1].partition("=")[0] in node.run("gpuagent", "experiment", "run", "layers", *words, code=2).stderr
-    assert node.run("gpuagent", "experiment", "show", "layer", code=2).stderr.endswith("mean layers?\n")
+    renamed, *refused = node.run_each(
+        ["experiment", "run", str(mine), "--dry-run", "--name", "mine", "--repeats", "2"],
+        ["experiment", "run", "layers", "--data", "/no/such"],
+        ["experiment", "run", "layers", "--param", "stps=1"],
+        ["experiment", "show", "layer"],
+    )
+    assert renamed[1].startswith("mine: ")
+    for (code, _, err), words in zip(refused, ("/no/such", "stps", "mean layers?\n"), strict=True):
+        assert (code, words in err) == (2, True)
 
 
 def test_an_experiment_goes_on_by_itself_when_the_command_whose_agent_it_uses_ends(sharing: Node) -> None:
