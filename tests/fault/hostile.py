@@ -174,7 +174,7 @@ def serving(node: Node, group: Path, waits: Waits) -> Iterator[None]:
 def create_token(node: Node, scope: str, name: str, *options: str) -> str:
     """Return a new token."""
     options += ("--any-node",) if scope == "agent" else ()
-    return node.run("collector", "tokens", "create", scope, "--name", name, *options).stdout.split()[0]
+    return node.collector("tokens", "create", scope, "--name", name, *options).stdout.split()[0]
 
 
 class Attackers:

@@ -116,14 +116,14 @@ def test_the_samples_of_a_container_belong_to_its_run_and_an_interrupt_ends_it(n
     group = "SELECT path FROM cgroup_samples WHERE run_id IS NOT NULL AND memory_used_bytes > 200000000 LIMIT 1"
     if runtime.environment.startswith(("docker", "podman")):  # Slurm's steps have one by its cgroup plug-in only
         until(lambda: node.ask(group), "a sample of the container's control group")
+        check_owner(runtime)
     agent.send_signal(signal.SIGINT)
     agent.wait(LIMIT_SECONDS)
     assert (runtime.containers(), holders()) == ([], [])
 
 
-@on("docker", "podman")
-def test_a_container_is_the_owner_of_its_processes_with_cpu_time_and_memory(node: Node, runtime: Runtime) -> None:
-    agent = start(node, runtime)
+def check_owner(runtime: Runtime) -> None:
+    """Check that the container is the owner of the program, with its CPU time and memory."""
     (pid,) = until(lambda: [pid for pid in holders() if unit_of(pid).kind != "user"], "the program in its group")
     unit = unit_of(pid)
     assert (unit.kind, len(unit.name)) == (name_of(runtime), 64)
@@ -134,8 +134,6 @@ def test_a_container_is_the_owner_of_its_processes_with_cpu_time_and_memory(node
     memory = groups.read_memory()
     assert memory
     assert (memory.anonymous_bytes or 0) > 200_000_000
-    agent.send_signal(signal.SIGINT)
-    agent.wait(60)
 
 
 def unit_of(pid: int) -> Unit:
