@@ -61,7 +61,6 @@ def test_the_token_lets_in_as_in_grpc_or_as_a_browsers_password(server: WebServe
     assert fetch(server.address, "/", headers).status == 200
 
 
-@pytest.mark.parametrize("path", ["/", "/no-such-thing", f"/?token={TOKEN}"])
 @pytest.mark.parametrize(
     "authorization",
     [
@@ -69,11 +68,12 @@ def test_the_token_lets_in_as_in_grpc_or_as_a_browsers_password(server: WebServe
         *(wrong["Authorization"] for wrong in (basic("wrong"), basic("", name=TOKEN))),
     ],
 )
-def test_without_the_token_nothing_is_told(server: WebServer, path: str, authorization: str | None) -> None:
-    answer = fetch(server.address, path, {} if authorization is None else {"Authorization": authorization})
-    assert answer.status == 401
-    assert answer.headers["WWW-Authenticate"].startswith("Basic ")
-    assert "token is missing" in answer.text
+def test_without_the_token_nothing_is_told(server: WebServer, authorization: str | None) -> None:
+    for path in ("/", "/no-such-thing", f"/?token={TOKEN}"):
+        answer = fetch(server.address, path, {} if authorization is None else {"Authorization": authorization})
+        assert answer.status == 401, path
+        assert answer.headers["WWW-Authenticate"].startswith("Basic ")
+        assert "token is missing" in answer.text
 
 
 def test_open_routes_need_no_token_and_every_answer_restricts_the_browser(server: WebServer) -> None:
