@@ -56,9 +56,10 @@ def command(
 ) -> None:
     """Query the store with SQL.
 
-    The word sql before the statement may be left out. SQL is one SELECT, EXPLAIN, DESCRIBE, SUMMARIZE or SHOW TABLES in DuckDB's dialect, and cannot change anything; -
-    reads it from standard input. `collector schema` explains the tables and columns. Times are UTC. Names of files end
-    in .parquet, .arrow, .feather, .csv, .jsonl, .json or .md; an incomplete file is never left.
+    The word sql before the statement may be left out. SQL is one SELECT, EXPLAIN, DESCRIBE, SUMMARIZE or SHOW TABLES in
+    DuckDB's dialect, and cannot change anything; - reads it from standard input. `collector schema` explains the tables
+    and columns. Times are UTC. Names of files end in .parquet, .arrow, .feather, .csv, .jsonl, .json or .md; an
+    incomplete file is never left.
     """
     text = sys.stdin.read() if statement == "-" else statement
     if not text.strip():
