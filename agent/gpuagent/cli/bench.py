@@ -3,6 +3,7 @@
 import fcntl
 import os
 import re
+import shlex
 import shutil
 import stat
 import termios
@@ -13,7 +14,7 @@ import click
 
 from gpuagent.cli.node_agent import given_to_agent
 from gpuagent.cli.options import agent_config, agent_options
-from gpuagent_common.cli import ProgramCommand, interrupt_on_signals
+from gpuagent_common.cli import ProgramCommand, interrupt_on_signals, parse_pairs
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.run_spec import run_options
 
@@ -64,7 +65,7 @@ Examples:
 @click.option("--at-most", "hours", metavar="TIME", callback=_hours, help="Begin no round that would exceed TIME.")
 @click.option("--prepare", metavar="COMMAND", help="Command for the shell before each run, not measured.")
 @run_options(
-    *("beside", "name", *_SETTINGS),
+    *("beside", "name", "parameters", *_SETTINGS),
     beside={"help": "Workload beside it, or none; repeatable."},
     name={"help": "Name of the programs."},
 )
@@ -104,6 +105,12 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> in
         and not re.search(r"^-|\s", words[0])
         and shutil.which(words[0]) is None
     )
+    parameters = parse_pairs(options.pop("parameters"), "--param")
+    if parameters and not is_workload:
+        raise MisuseError("--param is for a built-in workload; --vary NAME=A,B gives a command of your own its options")
+    words = (*words, *(f"--{name}={value}" for name, value in parameters.items()))
+    if not program and words[1:] and os.sep not in words[0] and shutil.which(words[0]) and _is_script(words[1]):
+        raise MisuseError(f"{words[1]} is no command; one program goes behind `--`: gpuagent bench -- {shlex.join(words)}")
     given_input = None if is_workload else _input_file()
     if given_input:
         settings["input"] = str(given_input)
@@ -133,6 +140,11 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> in
         force=force,
     )
     return bench.run(anew=anew)
+
+
+def _is_script(word: str) -> bool:
+    """Return whether a word is the file of a script that cannot be executed itself."""
+    return Path(word).is_file() and not os.access(word, os.X_OK)
 
 
 def _input_file() -> Path | None:

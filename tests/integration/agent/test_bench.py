@@ -52,6 +52,7 @@ def test_two_commands_are_answered_without_a_collector(alone: Node) -> None:
 
 
 def test_what_cannot_run_ends_before_the_first_run(alone: Node) -> None:
+    (alone.folder / "train.py").write_text("")
     ended = alone.run_each(
         ["bench", "true", "/no/such/program"],
         ["bench", "true", "true"],
@@ -63,13 +64,21 @@ def test_what_cannot_run_ends_before_the_first_run(alone: Node) -> None:
         ["bench", "true", "false", "--until", "2%", "--rounds", "5"],
         ["bench", "no-such-workload", "--steps", "1"],
         ["bench", "no-such-program"],
+        ["bench", "mnist", "--param", "no-such=1"],
+        ["bench", "mnist", "--steps", "1", "--param", "steps=2"],
+        ["bench", "true", "false", "--param", "steps=2"],
+        ["bench", "python3", "train.py"],
     )
-    assert [code for code, _, _ in ended] == [2] * 10
+    assert [code for code, _, _ in ended] == [2] * 14
     for _, out, err in ended:
         assert (out, err.count("\n")) == ("", 1)
         assert len(err) <= 170
     assert "'/no/such/program'" in ended[0][2]
     assert "quote braces" in ended[2][2]
     assert "no program 'no-such-program'" in ended[9][2]
+    assert "mnist has no parameter 'no-such'" in ended[10][2]
+    assert "steps is given twice" in ended[11][2]
+    assert "--param is for a built-in workload" in ended[12][2]
+    assert "gpuagent bench -- python3 train.py" in ended[13][2]
     assert not alone.store.exists()
     assert not list((alone.folder / "spool" / "experiments").glob("*"))
