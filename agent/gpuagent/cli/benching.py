@@ -264,7 +264,10 @@ class _BenchLines(RunLines):
         super().end(trial, update, seconds, cool_down_seconds)
         if update.status == "succeeded":
             return
-        for line in _last_lines(Path(update.run_directory)):
+        lines = list(_last_lines(Path(update.run_directory)))
+        if lines and harmless(update.reason).endswith(lines[-1].strip()):
+            lines.pop()  # printed just before
+        for line in lines:
             click.echo(f"  {line}", err=True)
         if trial.repeat > self.first_repeat:
             return

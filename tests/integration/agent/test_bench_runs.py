@@ -75,10 +75,11 @@ def test_ctrl_c_on_a_terminal_stores_what_was_made_and_the_same_command_resumes(
 
 
 def test_a_failed_first_round_is_not_repeated_and_shows_its_last_lines(node: Node) -> None:
-    failing = f'{PYTHON} -c \'import sys; print("first line"); sys.exit("last words")\''
+    failing = f'{PYTHON} -c \'import sys; print("first line", file=sys.stderr); sys.exit("last words")\''
     done = node.run("gpuagent", "bench", "true", failing, code=1)
-    assert "  last words\n" in done.stderr
-    assert "exit code 1" in done.stderr
+    assert "  first line\n" in done.stderr
+    assert "exit code 1: last words" in done.stderr
+    assert "  last words\n" not in done.stderr
     assert counts(node) == {}
     done = node.run("gpuagent", "bench", "true", "false", "--warm-up", "0", code=1)
     assert counts(node)["failed"] == 1
