@@ -89,7 +89,7 @@ def study_profile(
     Args:
         ask: runs a query on the store.
         values: one or two runs, or with `by` values of that facet, each of which stands for its median run.
-        by: name of the facet; None: values are runs.
+        by: name of the facet; None: values are runs, or else platforms.
         workload, experiment: only runs of these; None: all.
         each: the parts of the runs whose operations are shown too; None: none.
 
@@ -101,9 +101,10 @@ def study_profile(
         raise MisuseError("name one run, or two different ones: `collector profile A B`")
     facet = find_facet(by or "platform")
     runs = find_runs(ask, facet, workload=workload, experiment=experiment)
-    if by is not None:
-        return _study_medians(ask, runs, facet, values, each)
     by_id = {run.run_id: run for run in runs}
+    are_platforms = by_id.keys().isdisjoint(values) and {run.side for run in runs}.issuperset(values)
+    if by is not None or are_platforms:
+        return _study_medians(ask, runs, facet, values, each)
     for run_id in values:
         if run_id not in by_id:
             raise MisuseError(

@@ -711,7 +711,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             _facet(
                 "--by",
                 callback=check_facet,
-                help="Facet of which A and B are values, such as platform.  [default: runs]",
+                help="Facet of which A and B are values, such as platform.  [default: runs, or platforms]",
             ),
             click.option(
                 "--workload",

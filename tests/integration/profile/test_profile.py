@@ -178,6 +178,11 @@ def test_runs_without_a_trace_are_passed_over_where_others_have_one(store: Synth
     assert study(store, "lab", by="platform").sides[0].run.run_id == "run-0"
 
 
+def test_platforms_need_no_facet(store: SyntheticStore, node: Node) -> None:
+    add_traced(store, node, [kernel("add", 1.0)])
+    assert study(store, "lab").sides[0].name == "lab"
+
+
 def test_one_of_several_workloads_has_to_be_named(store: SyntheticStore, node: Node) -> None:
     for workload in ("mnist", "gpt"):
         add_traced(store, node, [kernel("add", 1.0)], workload=workload)
