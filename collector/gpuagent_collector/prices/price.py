@@ -218,7 +218,7 @@ class _FaultError(Exception):
 
 def _read_entries(root: yaml.Node | None) -> tuple[Price, ...]:
     if not isinstance(root, yaml.SequenceNode) or not root.value:
-        raise _FaultError(root, "prices are a list: each entry begins with `- platform: NAME`")
+        raise _FaultError(root, "prices are a list, such as `- {platform: NAME, currency: USD, instance_hour: 1.5}`")
     entries: list[Price] = []
     for node in root.value:
         entry = _read_entry(node)

@@ -52,8 +52,8 @@ def test_a_name_is_a_text_whatever_else_yaml_takes_it_for(name: str) -> None:
 
 
 BROKEN = (
-    ("", "line 1: prices are a list: each entry begins with `- platform: NAME`"),
-    ("platform: x", "line 1: prices are a list: "),
+    ("", "line 1: prices are a list, such as `- {platform: NAME, currency: USD, instance_hour: 1.5}`"),
+    ("platform: x", "line 1: prices are a list, "),
     ("- just text", "line 1: an entry has lines `key: value`"),
     (X + "\n  price: 3", "line 3: unknown key price; there are: platform, device"),
     ("- platform: x\n  [1]: 3", "line 2: unknown key this; there are"),
