@@ -248,6 +248,7 @@ def _has_working_directory() -> bool:
 _CLICKS_WORDS = {
     r"Missing (?:argument|option|parameter) '(.+?)'.*": r"\1 is missing",
     r"Option '(.+)' requires an argument": r"\1 needs a value",
+    r"Option '(.+)' requires (\d+) arguments": r"\1 needs \2 values",
     r"Option '(.+)' does not take a value": r"\1 takes no value",
     r"Got unexpected extra arguments? \((.+)\)": r"unexpected argument: \1",
     r"Invalid value for '(.+?)': '?(.+?)'? is not a valid integer( range)?": r"\1 takes a whole number, not '\2'",

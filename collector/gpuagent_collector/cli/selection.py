@@ -98,7 +98,9 @@ def _metric(_context: click.Context, _option: click.Parameter, name: str | None)
     )
     # A colon precedes a statistic: gpu_power_watts:max.
     if name is not None and name.partition(":")[0] not in BY_NAME and not is_price:
-        raise MisuseError(f"--metric {name} is unknown; {hint_at(name, BY_NAME)}")
+        # The currency ends the name of a cost.
+        costs = [f"{kind.stem}_usd" for kind in KINDS]
+        raise MisuseError(f"--metric {name} is unknown; {hint_at(name, [*BY_NAME, *costs])}")
     return name
 
 
