@@ -110,7 +110,9 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> in
         raise MisuseError("--param is for a built-in workload; --vary NAME=A,B gives a command of your own its options")
     words = (*words, *(f"--{name}={value}" for name, value in parameters.items()))
     if not program and words[1:] and os.sep not in words[0] and shutil.which(words[0]) and _is_script(words[1]):
-        raise MisuseError(f"{words[1]} is no command; one program goes behind `--`: gpuagent bench -- {shlex.join(words)}")
+        raise MisuseError(
+            f"{words[1]} is no command; one program goes behind `--`: gpuagent bench -- {shlex.join(words)}"
+        )
     given_input = None if is_workload else _input_file()
     if given_input:
         settings["input"] = str(given_input)

@@ -239,4 +239,10 @@ def _explain(spec: StoreSpec, message: str, *, read_only: bool) -> tuple[str, st
         return f"{spec.path} is not a DuckDB file", "name another with --store"
     if "Permission denied" in message or "Read-only file system" in message:
         return f"cannot write the store {spec.path}: permission denied", "name another place with --store"
-    return f"cannot open the store {spec.path}: {message.splitlines()[0]}", ""
+    reason = message.splitlines()[0]
+    if "Corrupt database file" in message:
+        return (
+            f"the store {spec.path} is damaged: {reason.partition(': ')[2]}",
+            "restore a backup: `collector restore FILE`",
+        )
+    return f"cannot open the store {spec.path}: {reason}", ""

@@ -109,6 +109,17 @@ def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
         Store.open(str(path))
 
 
+def test_a_damaged_store_names_the_command_that_restores_it(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.duckdb"
+    put_store(str(path))
+    content = bytearray(path.read_bytes())
+    # Three blocks of DuckDB's headers come first.
+    content[3 * 4096 :] = bytes(byte ^ 255 for byte in content[3 * 4096 :])
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match=r"is damaged.*collector restore"), Store.open(str(path)):
+        pass
+
+
 @ON_BOTH_KINDS
 def test_a_file_that_is_no_database_is_named(tmp_path: Path, store_name: str) -> None:
     (tmp_path / "runs.duckdb").write_text("a shopping list\n" * 500)
