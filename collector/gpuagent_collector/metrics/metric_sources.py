@@ -340,39 +340,54 @@ SHARED_ENERGY = Source(
             SELECT run_id, part, time, any_value(window_from) AS window_from, count(pid) FILTER (is_other) AS others,
                    count(pid) = count(utilization_percent) AS reported,
                    coalesce(sum(utilization_percent) FILTER (NOT is_other), 0) / 100 AS own_share,
-                   coalesce(sum(utilization_percent) FILTER (is_other), 0) / 100 AS other_share
+                   coalesce(sum(utilization_percent) FILTER (is_other), 0) / 100 AS other_share,
+                   sum(count(pid) FILTER (is_other)) OVER (PARTITION BY run_id, part ORDER BY time) AS others_until
             FROM ({_holders(15)}
             )
             GROUP BY run_id, part, time
         ),
-        reports AS (
+        shared_runs AS (SELECT DISTINCT run_id FROM looks WHERE others > 0 AND time >= window_from),
+        reports AS (  -- a process that ended since the report before has no use in this one
             SELECT *, greatest(lag(time) OVER each, window_from) AS from_time,
-                   others + coalesce(lag(others) OVER each, 0) > 0 AS shared
-            FROM looks WHERE reported
+                   others_until > coalesce(lag(others_until - others) OVER each, 0) AS shared,
+                   others = 0 OR others < lag(others) OVER each AS lacks_others
+            FROM looks SEMI JOIN shared_runs USING (run_id) WHERE reported
             WINDOW each AS (PARTITION BY run_id, part ORDER BY time)
         ),
-        powers AS (
-            SELECT run_gpus.run_id, samples.device_id AS part, samples.time, power_watts
+        powers AS (  -- of the idle GPU too: from a minute before the run to a minute after
+            SELECT lives.run_id, samples.device_id AS part, samples.time, power_watts
             FROM gpu_samples AS samples
             JOIN run_gpus ON samples.node_id = run_gpus.node_id AND samples.device_id = run_gpus.device_id
             JOIN run_sessions ON run_sessions.run_id = run_gpus.run_id AND run_sessions.session_id = samples.session_id
+            JOIN lives ON lives.run_id = run_gpus.run_id
+                AND samples.time BETWEEN started_at - INTERVAL 1 MINUTE AND ended_at + INTERVAL 1 MINUTE
+            SEMI JOIN shared_runs ON shared_runs.run_id = run_gpus.run_id
             WHERE power_watts IS NOT NULL AND samples.time BETWEEN $life_from AND $life_to
         ),
-        ranges AS (  -- the idle GPU from a minute before the run to a minute after
+        ranges AS (
             SELECT run_id, part, min(power_watts) AS idle_watts,
                    greatest(max(power_watts), coalesce(any_value(limit_watts), 1e9)) - min(power_watts) AS room_watts
-            FROM powers JOIN lives USING (run_id)
+            FROM powers
             LEFT JOIN (
                 SELECT device_id AS part, max(power_limit_watts) AS limit_watts FROM session_devices GROUP BY device_id
             ) USING (part)
-            WHERE powers.time BETWEEN started_at - INTERVAL 1 MINUTE AND ended_at + INTERVAL 1 MINUTE
             GROUP BY run_id, part
         ),
+        reported AS (  -- each power with the next report: a join by `<=` would take the square of a run's length
+            SELECT run_id, part, time AS power_time, power_watts, min(report_time) OVER (
+                       PARTITION BY run_id, part ORDER BY time RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
+                   ) AS time
+            FROM (
+                SELECT run_id, part, time, power_watts, NULL AS report_time FROM powers
+                UNION ALL
+                SELECT run_id, part, time, NULL, time FROM reports
+            )
+        ),
         intervals AS (
-            SELECT run_id, part, reports.time, epoch(reports.time - from_time) AS seconds, shared, others,
-                   own_share, other_share, avg(power_watts) AS watts
-            FROM reports JOIN powers USING (run_id, part)
-            WHERE powers.time > from_time AND powers.time <= reports.time
+            SELECT run_id, part, time, epoch(time - from_time) AS seconds, shared, others, lacks_others, own_share,
+                   other_share, avg(power_watts) AS watts
+            FROM reported JOIN reports USING (run_id, part, time)
+            WHERE power_watts IS NOT NULL AND power_time > from_time
             GROUP BY ALL
         ),
         known AS (
@@ -381,7 +396,9 @@ SHARED_ENERGY = Source(
                        WHEN own_share + other_share > 0 THEN watts * own_share / (own_share + other_share)
                        ELSE watts / (1 + others) END) AS own_joules,
                    sum(seconds * CASE WHEN NOT shared THEN watts ELSE greatest(0, least(
-                       own_share * room_watts, watts - idle_watts - other_share * room_watts)) END) AS least_joules,
+                       own_share * room_watts,
+                       watts - idle_watts - room_watts * CASE WHEN lacks_others THEN 1 - own_share ELSE other_share END
+                   )) END) AS least_joules,
                    sum(seconds * CASE WHEN NOT shared THEN watts
                        ELSE least(watts, idle_watts + own_share * room_watts) END) AS most_joules
             FROM intervals JOIN ranges USING (run_id, part) GROUP BY run_id, part
@@ -404,7 +421,7 @@ SHARED_ENERGY = Source(
                CASE WHEN min(CASE WHEN own IS NULL THEN 0 ELSE covered END) OVER (PARTITION BY run_id) >= 0.8
                     THEN joules * own END AS own_joules
         FROM shares
-        SEMI JOIN (SELECT run_id FROM looks WHERE others > 0) USING (run_id)
+        SEMI JOIN shared_runs USING (run_id)
         JOIN (SELECT run_id, count(*) AS gpus FROM run_gpus GROUP BY run_id) USING (run_id)
         QUALIFY count(*) OVER (PARTITION BY run_id) = any_value(gpus) OVER (PARTITION BY run_id)""",  # noqa: S608 - of ours
 )

@@ -413,6 +413,25 @@ def test_time_alone_on_the_gpu_is_the_runs_whole(store: SyntheticStore, with_idl
     assert POLLED_JOULES * 11 / 12 <= least < share < POLLED_JOULES == pytest.approx(most)
 
 
+def test_who_left_before_the_measured_phase_has_no_part_of_its_energy(store: SyntheticStore, with_idle: Node) -> None:
+    see(store, with_idle, BEFORE_MEASURE - 2, OWN, holder(2, None, 1000, 50.0))
+    look_each_second(store, with_idle, 60.0, 0)
+    assert energy_shares(store) == [None, None, None]
+
+
+def test_who_comes_and_goes_between_two_reports_may_have_had_the_rest_of_the_time(
+    store: SyntheticStore, with_idle: Node
+) -> None:
+    busy = holder(1, "run-1", 4_000_000_000, 80.0)
+    for second in (0, 5, 10, 12):
+        see(store, with_idle, BEFORE_MEASURE + second, busy)
+    see(store, with_idle, BEFORE_MEASURE + 7, {**busy, "utilization_percent": None}, holder(2, None, 1000, None))
+    least, share, most = energy_shares(store)
+    # In a fifth of these 5 s it drew at most the whole 300 W; without work the GPU draws 50 W.
+    assert least == pytest.approx(POLLED_JOULES - 5 * (150 - (150 - IDLE_WATTS - 0.2 * 250)))
+    assert share == most == pytest.approx(POLLED_JOULES)
+
+
 def test_a_gpu_is_held_from_the_runs_first_process_on_it_to_its_last(store: SyntheticStore, node: Node) -> None:
     # The GPU idles in the 2 s of setup; the run holds it from the second one on.
     for second in range(1, RUN_SECONDS):
