@@ -158,7 +158,7 @@ def make_job(
         # Lines that wait in a buffer have no time.
         variables = {"PYTHONUNBUFFERED": "1", **variables}
     if asked.items_per_step:
-        variables = {**variables, "GPUAGENT_ITEMS_PER_STEP": f"{asked.items_per_step:g}"}
+        variables = {**variables, "GPUAGENT_ITEMS_PER_STEP": f"{asked.items_per_step:.15g}"}
     return Job(
         run_id=run_id,
         program=program,

@@ -55,6 +55,13 @@ class Recorded:
         """The sentence that names the option that is to be added; '' for none."""
         return "Add the --pattern of these runs to the next command, for throughput." if self.lacks_pattern else ""
 
+    @property
+    def options(self) -> list[str]:
+        """The options of the agent, and the environments unless the runs were in none."""
+        if self.environments == ("bare",):
+            return [*self.of_agent]
+        return [*self.of_agent, *(word for each in self.environments for word in ("--environment", each))]
+
     def sweep_command(self, workload: str, facet: Facet, sides: Sequence[str]) -> str:
         """Return the bench of a built-in workload over the parameters in which sides differ."""
         values = zip(*(side.split(JOINT) for side in sides), strict=True) if facet.joined else [sides]
@@ -66,20 +73,18 @@ class Recorded:
             words += [option, value] if option not in varied else []
         for option, of_option in varied.items():
             words += ["--vary", f"{option.lstrip('-')}={','.join(dict.fromkeys(of_option))}"]
-        return harmless(shlex.join([*words, *self.of_agent]))
+        return harmless(shlex.join([*words, *self.options]))
 
     def repeat_command(self, commands: Sequence[Command], workload: str, repeats: int | None = None) -> str | None:
         """Return the command that makes new runs of commands in turns; None: it would be too long."""
-        options = [*self.of_agent]
-        if self.environments != ("bare",):
-            options += [word for each in self.environments for word in ("--environment", each)]
+        options = self.options
         if not all(commands):
             options = [*self.parameters, *options]
         else:
             if workload != name_programs(dict.fromkeys(commands)):
                 options += ["--name", workload]
             for name, value in self.steps.items():
-                of_value = [] if value is True else [f"{value:g}" if isinstance(value, float) else str(value)]
+                of_value = [] if value is True else [f"{value:.15g}" if isinstance(value, float) else str(value)]
                 options += [f"--{name.replace('_', '-')}", *of_value]
         return command_with(commands, workload, repeats, options)
 

@@ -174,6 +174,7 @@ def test_parameters_of_a_built_in_workload_are_a_sweep_too(store: SyntheticStore
         ("pattern given", {"pattern": "{step} l", "items_per_step": 8.0}, "--pattern '{step} l' --items-per-step 8 "),
         ("pattern nanogpt", {"pattern": None, "items_per_step": None}, ""),
         ("torch", {"items_per_step": 0.5}, "--observe --items-per-step 0.5 "),
+        ("torch", {"items_per_step": 1048576.0}, "--observe --items-per-step 1048576 "),
         (None, None, ""),
     ],
 )
@@ -258,14 +259,19 @@ def test_platforms_that_differ_in_no_recorded_fact_are_refused_in_true_words(sto
         plan_ladder(store.ask, Request(values=("alder", "birch")))
 
 
-def test_after_one_repeat_of_a_built_in_sweep_comes_its_bench(store: SyntheticStore) -> None:
+@pytest.mark.parametrize(
+    ("place", "options"), [({}, ""), ({"environment": "docker", "image": "w:1"}, " --environment docker:w:1")]
+)
+def test_after_one_repeat_of_a_built_in_sweep_comes_its_bench(
+    store: SyntheticStore, place: dict[str, Any], options: str
+) -> None:
     node = store.node("elm", "lab")
     for size in (32, 64):
         words = ["python3", "-m", "gpuagent_workloads", "run", "mnist", "--param", "steps=60"]
         given = [*words, "--param", f"batch-size={size}"]
         asked = {"batch-size": size, "steps": 60, "seed": 1}
-        store.next_run(node, parameters=asked, command=json.dumps(given), sampled=False)
-    command = "gpuagent bench mnist --steps 60 --vary batch-size=32,64 --platform lab"
+        store.next_run(node, parameters=asked, command=json.dumps(given), sampled=False, **place)
+    command = f"gpuagent bench mnist --steps 60 --vary batch-size=32,64 --platform lab{options}"
     assert find_next(compared(store, by="parameter:batch-size")) == command
     with pytest.raises(GpuAgentError, match="--by parameter:batch-size compares"):
         compared(store, by="command")

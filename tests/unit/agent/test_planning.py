@@ -11,7 +11,7 @@ import pytest
 from gpuagent.cli.spec import first_host, join_nodes
 from gpuagent.environments.environment import Elsewhere, Home
 from gpuagent.runs.catalogue import Catalogue, parse_list
-from gpuagent.runs.planning import PlannedRun, Planner, read_plan
+from gpuagent.runs.planning import PlannedRun, Planner, make_job, read_plan
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.keys import is_invited
 from gpuagent_common.limits import Limits
@@ -334,3 +334,8 @@ def test_standard_input_is_an_existing_file_for_commands_alone(tmp_path: Path) -
     ):
         with pytest.raises(MisuseError, match=words):
             planner().plan(spec)
+
+
+def test_a_program_is_told_all_digits_of_its_items_per_step() -> None:
+    asked = RunSpec(command=["python", "train.py"], items_per_step=2**20)
+    assert make_job(asked, "run-1", ["python"], None, (), {}).variables["GPUAGENT_ITEMS_PER_STEP"] == "1048576"
