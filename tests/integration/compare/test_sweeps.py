@@ -295,3 +295,17 @@ def test_workloads_that_show_a_difference_together_have_one_verdict(store: Synth
     assert not {"n_too_small"} & {caveat.code for caveat in comparison.caveats}
     assert str(verdict_table(comparison).grid().rows[-1][-1]) == "differs"
     assert "report" in (find_next(comparison) or "")
+
+
+def test_too_few_runs_are_warned_of_beside_a_difference_that_is_shown(store: SyntheticStore) -> None:
+    rates = {"alder": 1000.0, "birch": 1300.0, "cedar": 1300.0}
+    nodes = {name: store.node(f"{name}-node", name) for name in rates}
+    for repeat, workload, (name, node) in product(range(1, 5), ("mnist", "gcn", "cifar10", "vgg16"), nodes.items()):
+        # Of cedar there is one workload alone, once.
+        if name != "cedar" or (repeat, workload) == (1, "mnist"):
+            throughput = rates[name] + repeat
+            store.next_run(node, workload=workload, throughput=throughput, repeat=repeat, sampled=False)
+    comparison = compared(store)
+    assert any(overall.is_shown for overall in comparison.figures.overall)
+    (caveat,) = [each for each in comparison.caveats if each.code == "n_too_small"]
+    assert "4 and 1 runs" in caveat.text

@@ -35,9 +35,14 @@ def sequential(evidence: Evidence) -> Iterator[Caveat]:
 def too_few(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where no outcome could show a difference."""
     tests = evidence.figures.tests
-    few = [test for test in tests if test.judgement.verdict is Verdict.TOO_FEW]
     # What none shows alone, all of them together may.
-    if few and not any(overall.is_shown for overall in evidence.figures.overall):
+    shown = {(overall.side, overall.baseline) for overall in evidence.figures.overall if overall.is_shown}
+    few = [
+        test
+        for test in tests
+        if test.judgement.verdict is Verdict.TOO_FEW and (test.other.side, test.baseline.side) not in shown
+    ]
+    if few:
         together = f", with {len(tests)} comparisons tested together" if len(tests) > 1 else ""
         first, second = few[0].baseline.runs, few[0].other.runs
         runs = "one run a side" if first == second == 1 else f"a difference between {first} and {second} runs"
