@@ -225,7 +225,8 @@ def _because(row: RowFigures, first: RowFigures, efficiency: float) -> str:
         # One rank has nobody to communicate with.
         before = first.measures.get(name, 0.0 if first.row.ranks == 1 else None)
         if before is not None and name in row.measures:
-            parts[title] = (row.measures[name] - before * efficiency) / 100
+            # What takes less time than before loses nothing.
+            parts[title] = max(0.0, row.measures[name] - before * efficiency) / 100
     if lost < _LEAST_LOSS or not parts:
         return ""
     cause = max(parts, key=parts.__getitem__)

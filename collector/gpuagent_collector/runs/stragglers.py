@@ -84,7 +84,8 @@ def describe_straggler(runs: Iterable[Mapping[str, Mapping[str, float]]]) -> str
         distance = sign.distance_percent(values[late], usual)
         if distance >= _LEAST_PERCENT:
             words = sign.words(write(values[late]), write(usual), significant(distance, 2))
-            return f"{late[0].upper()}{late[1:]} {words}."
+            # A name begins as it is written: that of a GPU may be its node's.
+            return f"{late.capitalize() if late.startswith('rank ') else late} {words}."
         if sign.metric == "step_seconds":
             steps = f"{write(min(values.values()))} to {write(max(values.values()))}"
             seen = f"All ranks take steps of {steps}: where they wait for one another, a late one does not show."

@@ -359,6 +359,7 @@ def test_what_disturbed_runs_is_said_as_in_a_comparison(store: SyntheticStore) -
     [
         ((10.0, 45.0), "Because waiting for data takes 40 % of the 50 % that is lost (all else 10 %)"),
         ((10.0, 15.0), "Of the 50 % that is lost, waiting for data takes 10 % (all else 40 %)"),
+        ((10.0, 2.0), "Of the 50 % that is lost, waiting for data takes 0 % (all else 50 %)"),
     ],
 )
 def test_the_loss_of_efficiency_has_parts_that_add_up(

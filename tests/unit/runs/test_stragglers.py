@@ -23,6 +23,7 @@ def parts(metric: str, *values: float, kind: str = "rank") -> Mapping[str, Mappi
             [parts("sm_clock_mhz", 1900, 1900, 1500, kind="GPU")],
             "GPU 2 is slowest: its mean SM clock is 1,500 MHz, 21 %",
         ),
+        ([parts("sm_clock_mhz", 1900, 1500, kind="alder GPU")], "alder GPU 1 is slowest"),
         ([parts("sm_clock_mhz", 1900, 1880, kind="GPU")], ""),
         ([parts("step_seconds", 0.1)], ""),
         ([], ""),
