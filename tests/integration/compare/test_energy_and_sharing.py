@@ -377,6 +377,43 @@ def test_a_run_has_the_part_of_a_shared_gpus_energy_in_which_its_processes_were_
     assert most == pytest.approx(POLLED_JOULES)
 
 
+def test_two_agents_of_a_node_see_the_same_share(store: SyntheticStore, with_idle: Node) -> None:
+    beside = store.beside(with_idle)
+    look_each_second(store, with_idle, 60.0, 20.0)
+    for second in range(MEASURE_SECONDS):
+        # It does not know the run.
+        see(store, beside, BEFORE_MEASURE + second + 0.5, holder(1, None, 1000, 60.0), holder(2, None, 1000, 20.0))
+    least, share, most = energy_shares(store)
+    assert least == pytest.approx((150 - IDLE_WATTS - 0.2 * 250) * MEASURE_SECONDS)
+    assert share == pytest.approx(0.75 * POLLED_JOULES)
+    assert most == pytest.approx(POLLED_JOULES)
+
+
+def test_without_a_measured_phase_the_share_is_of_the_whole_run(store: SyntheticStore) -> None:
+    node = store.only_run(1, phases=False)
+    store.rows["gpu_samples"][0]["power_watts"] = IDLE_WATTS
+    for second in range(RUN_SECONDS + 1):
+        see(store, node, second, holder(1, "run-1", 1000, 60.0), holder(2, None, 1000, 20.0))
+    store.gpu_sample(node.at(RUN_SECONDS), node.gpus[0])
+    figures = store.figures()
+    assert figures["gpu_energy_share_joules"] == pytest.approx(0.75 * figures["gpu_energy_run_joules"])
+    assert figures["gpu_energy_share_least_joules"] < figures["gpu_energy_share_joules"]
+
+
+def test_the_shares_of_a_run_on_two_nodes_add_up(store: SyntheticStore) -> None:
+    here, there = (store.node(name, "laptop", gpus=["NVIDIA L4"]) for name in ("spruce", "elm"))
+    for rank, node in enumerate((here, there)):
+        store.run("run-1", node, start_seconds=0, nodes=2, rank=rank)
+    store.rows["gpu_samples"][0]["power_watts"] = IDLE_WATTS
+    look_each_second(store, here, 60.0, 20.0)
+    look_each_second(store, there, 60.0, 0)
+    least, share, most = energy_shares(store)
+    # Nobody else is on the GPU there.
+    assert least == pytest.approx((150 - IDLE_WATTS - 0.2 * 250) * MEASURE_SECONDS + POLLED_JOULES)
+    assert share == pytest.approx(1.75 * POLLED_JOULES)
+    assert most == pytest.approx(2 * POLLED_JOULES)
+
+
 def test_a_report_just_before_the_measured_phase_counts_from_its_begin(store: SyntheticStore, with_idle: Node) -> None:
     for second in (-2, 3, 8, 12):
         see(store, with_idle, BEFORE_MEASURE + second, OWN, holder(2, None, 1000, 50.0))
