@@ -33,10 +33,15 @@ def _join_conditions(given: dict[str, Any]) -> None:
     where, parameters = given["where"], given.pop("parameters")
     if parameters:
         from gpuagent_collector.query.condition import parenthesised
+        from gpuagent_collector.runs.words import Condition
 
-        # The end of its line closes a comment of the user's.
-        parameters = [*parameters, *([parenthesised(where)] if where else [])]
-    given["where"] = " AND ".join(parameters) or where
+        conditions = _conditions(parameters)
+        words = [word for text in parameters for word in ("--param", text)]
+        if where:
+            # The end of its line closes a comment of the user's.
+            conditions.append(parenthesised(where))
+            words += ["--where", where]
+        given["where"] = Condition(" AND ".join(conditions), words)
 
 
 def _gather_limits(given: dict[str, Any]) -> None:
@@ -55,13 +60,13 @@ def _read_prices(given: dict[str, Any]) -> None:
     given["prices"] = find_prices(given["prices"])
 
 
-def _parameters(_context: click.Context, _option: click.Parameter, given: Sequence[str]) -> list[str]:
+def _conditions(parameters: Sequence[str]) -> list[str]:
     """Return the SQL conditions of KEY=VALUE texts; the same key twice stands for both values."""
     from gpuagent_collector.query.ask import literal
     from gpuagent_collector.runs.facets import find_facet
 
     values: dict[str, list[str]] = {}
-    for text in given:
+    for text in parameters:
         key, equals, value = text.partition("=")
         if not equals:
             raise MisuseError(f"--param {text} is not KEY=VALUE, such as batch-size=64")
@@ -143,7 +148,6 @@ RUNS = Options(
             "parameters",
             multiple=True,
             metavar="KEY=VALUE",
-            callback=_parameters,
             help="Only runs with this value of a parameter; repeatable.",
         ),
     ),

@@ -19,9 +19,26 @@ def reasons(statuses: Iterable[str] = ()) -> str:
     return f"`collector runs --status {known[0]}`" if known else "`collector runs`"
 
 
+class Condition(str):
+    """An SQL condition, and the options that state it in a command."""
+
+    words: tuple[str, ...]
+
+    def __new__(cls, sql: str, words: Sequence[str]) -> "Condition":
+        """Return the condition; `words` are the options with their values."""
+        made = super().__new__(cls, sql)
+        made.words = tuple(words)
+        return made
+
+
 def write_command(name: str, options: Mapping[str, str | None], *words: str, sides: Sequence[str] = ()) -> str:
     """Return a command of `collector` with those options that have a value; '' is a switch. The sides are last."""
-    given = [word for option, value in options.items() if value is not None for word in (option, value) if word]
+    given: list[str] = []
+    for option, value in options.items():
+        if isinstance(value, Condition):
+            given += value.words
+        elif value is not None:
+            given += [option, value] if value else [option]
     named = ["--", *sides] if any(side.startswith("-") for side in sides) else sides
     return harmless(shlex.join(["collector", name, *words, *given, *named]))
 

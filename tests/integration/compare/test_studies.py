@@ -55,6 +55,8 @@ def test_every_command_of_the_answer_prints_or_draws(study: str, run: Callable[.
         assert code == 0, (words, err)
         assert out.strip(), words
         assert max(map(len, out.splitlines())) <= 80, words
+        # The next command says `--param` as the user did.
+        assert "json_extract" not in out, words
         if "-o" in words:
             picture = tmp_path / words[words.index("-o") + 1]
             assert picture.stat().st_size > 1000, words
