@@ -149,7 +149,7 @@ def test_a_collector_that_listens_is_used_and_a_store_can_be_named(node: Node) -
     assert node.ask("SELECT count(*) AS n FROM runs WHERE NOT ends_with(experiment, '-warm-up')") == [{"n": 2}]
     done = node.run("gpuagent", "bench", "true", "echo", "--rounds", "1", "--store", "other.duckdb")
     # Also the commands that the answer names read that store, and not the collector inside the bench.
-    assert "`gpuagent bench --store other.duckdb " in " ".join(done.stdout.split())
+    assert "gpuagent bench --store other.duckdb " in " ".join(done.stdout.split())
     assert "--store other.duckdb" in done.stderr
     assert len(stored(node.folder / "other.duckdb", "SELECT * FROM runs")) == 4
     refused = node.run("gpuagent", "bench", "true", "echo", "--rounds", "1", "--store", str(node.store), code=1)
