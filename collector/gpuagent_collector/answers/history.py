@@ -119,9 +119,10 @@ class History:
 
     @property
     def first_work(self) -> tuple[Series, ...]:
-        """The series of the workload and parameters of the first one."""
+        """The series of the work and node of the first one, which new runs continue."""
         first = self.series[0]
-        return tuple(one for one in self.series if (one.workload, one.parameters) == (first.workload, first.parameters))
+        work = (first.workload, first.parameters, first.node)
+        return tuple(one for one in self.series if (one.workload, one.parameters, one.node) == work)
 
 
 def study_history(ask: Ask, request: Request) -> History:

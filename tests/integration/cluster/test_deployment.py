@@ -74,7 +74,7 @@ PODS = "kubectl get pods -A -o 'custom-columns=UID:.metadata.uid,NAMESPACE:.meta
 def test_somebody_with_a_token_asks_through_a_forwarded_port(deployed: Deployment, tmp_path: Path) -> None:
     page = (PAGES / "kubernetes.md").read_text()
     assert FROM_YOUR_MACHINE in page
-    (query,) = re.findall(r'^collector query ".*?"$', page, re.DOTALL | re.MULTILINE)
+    (query,) = re.findall(r'^collector query sql ".*?"$', page, re.DOTALL | re.MULTILINE)
     # Another port than the page's, which another collector of this machine may have.
     steps = [
         FROM_YOUR_MACHINE.replace("50051 9464", ":50051 >forwarded"),

@@ -219,6 +219,15 @@ def test_a_built_in_workload_is_repeated_with_the_parameters_that_it_was_given(s
         assert "vgg16 --param ranks=4 " in answered.next
 
 
+def test_new_runs_continue_the_history_of_one_node(store: SyntheticStore) -> None:
+    for hostname, platform in (("elm", "lab"), ("ash", "cloud")):
+        store.next_run(store.node(hostname, platform), workload="vgg16")
+    store.write()
+    past = history.render(history.study_history(store.ask, history.Request()))
+    assert past.next
+    assert " --platform " in past.next
+
+
 def test_a_ladder_changes_one_argument_after_the_other(store: SyntheticStore) -> None:
     sweep(store)
     store.write()
