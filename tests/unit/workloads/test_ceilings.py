@@ -16,7 +16,7 @@ CPU = torch.device("cpu")
 
 @pytest.mark.usefixtures("forked_ranks")
 def test_a_cpus_roofs_are_reported_with_their_units(tmp_path: Path) -> None:
-    events = run_reporting(tmp_path, "ceilings", "--device", "cpu", "--quick", "--ranks", "2", OMP_NUM_THREADS="1")
+    events = run_reporting(tmp_path, "ceilings", "--device", "cpu", "--quick", "--ranks", "2", "--threads", "1")
     assert phases_of(events) == ["setup", "measure", "teardown", "end"]
     units = {event["name"]: event.get("unit") for event in of_kind(events, "result")}
     rates = {name: unit for name, unit in units.items() if name.endswith("_per_second")}
@@ -41,6 +41,7 @@ def test_a_cpus_roofs_are_reported_with_their_units(tmp_path: Path) -> None:
     ]
     results = results_of(events)
     assert (results["all_reduce_ranks"], results["all_reduce_backend"], results["quick"]) == (2, "gloo", 1)
+    assert results["threads"] == 1
     sizes = [results[f"gemm_fp32_{side}_flops_per_second"] for side in QUICK.sides]
     # The best size is the roof.
     assert results["gemm_fp32_flops_per_second"] == max(sizes)

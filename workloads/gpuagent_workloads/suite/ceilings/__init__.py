@@ -15,6 +15,7 @@ class Config(Checked):
 
     device: str = parameter("auto", help="what to measure; auto: a GPU if there is one", choices=DEVICES)
     ranks: int | None = parameter(None, help="processes of the all-reduce, a GPU each; by default all GPUs", minimum=1)
+    threads: int | None = parameter(None, help="CPU threads; by default torch's", minimum=1)
     quick: bool = parameter(False, help="small sizes and few repeats: only to test the workload")
 
 

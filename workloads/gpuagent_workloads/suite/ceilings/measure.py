@@ -103,6 +103,8 @@ def measure(config: Config, reporter: Reporter) -> None:
         MisuseError: there is no such device, or fewer GPUs than ranks.
         WorkloadError: this torch was not built for the GPU, or the all-reduce failed.
     """
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
     device = set_up_device(config.device, reporter)
     on_gpu = device.type == "cuda"
     gpus = torch.cuda.device_count() if on_gpu else 1
