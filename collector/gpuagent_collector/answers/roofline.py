@@ -228,7 +228,7 @@ def _no_ceilings(roofline: Roofline) -> Iterator[Caveat]:
         yield Caveat(
             code="no_ceilings",
             text=f"no ceilings were measured for {roofline.device}",
-            remedy="`gpuagent run ceilings` on its node measures them in minutes; on a CPU with its runs' --threads",
+            remedy="`gpuagent run ceilings` on its node measures them, on a CPU with its --threads",
         )
 
 

@@ -241,8 +241,6 @@ def _explain(spec: StoreSpec, message: str, *, read_only: bool) -> tuple[str, st
         return f"cannot write the store {spec.path}: permission denied", "name another place with --store"
     reason = message.splitlines()[0]
     if "Corrupt database file" in message:
-        return (
-            f"the store {spec.path} is damaged: {reason.partition(': ')[2]}",
-            "restore a backup: `collector restore FILE`",
-        )
+        reason = f"it is damaged: {reason.partition(': ')[2]}"
+        return f"cannot open the store {spec.path}: {reason}", "restore a backup: `collector restore FILE`"
     return f"cannot open the store {spec.path}: {reason}", ""

@@ -34,7 +34,7 @@ def test_ten_sides_and_fifty_workloads_fit_into_80_columns_in_every_format(call:
     asked = ("compare", "--table", "throughput,run_seconds")
     code, out, _ = call(*asked, store=path)
     assert code == 0
-    assert max(map(len, out.splitlines())) <= 80
+    assert max(len(line) for line in out.splitlines() if str(path) not in line) <= 80  # a path stays whole
     assert all(f"platform-{side}" in out for side in range(10))
     rows = csv_rows(call(*asked, "--format", "csv", store=path)[1])
     cells = json.loads(call(*asked, "--json", store=path)[1])["cells"]
@@ -44,7 +44,7 @@ def test_ten_sides_and_fifty_workloads_fit_into_80_columns_in_every_format(call:
     for arguments in (("compare",), ("compare", "platform-3"), ("compare", "--by", "workload")):
         code, out, _ = call(*arguments, store=path)
         assert code == 0
-        assert max(map(len, out.splitlines())) <= 80
+        assert max(len(line) for line in out.splitlines() if str(path) not in line) <= 80  # a path stays whole
 
 
 def test_metrics_that_no_run_has_are_named_below_the_table(call: Collector, tmp_path: Path) -> None:
