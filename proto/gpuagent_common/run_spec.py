@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -78,6 +79,15 @@ def run_options(*parameters: str, **own: Mapping[str, Any]) -> Callable[[Decorat
     return decorate
 
 
+def check_workload_name(name: str) -> None:
+    """Raise MisuseError for a word that is an option, or a file here: it was meant for something else."""
+    if name.startswith("-"):
+        raise MisuseError(f"{name:.60} comes before the workload's name; its parameters follow it: WORKLOAD {name:.60}")
+    if ("." in name or "/" in name) and Path(name).is_file():
+        program = f"python {name}" if name.endswith(".py") else str(Path(name).absolute())
+        raise MisuseError(f"{name:.60} is a file, not a workload; run it as a program: -- {program:.120}")
+
+
 def make_spec(
     workload: str | None, program: Sequence[str], words: Sequence[str], labels: Mapping[str, str], **options: Any
 ) -> "RunSpec":
@@ -99,6 +109,8 @@ def make_spec(
 
     if bool(workload) == bool(program):
         raise MisuseError("give either a workload or `-- PROGRAM`; `gpuagent workloads` lists the workloads")
+    if workload:
+        check_workload_name(workload)
     if options["name"] is not None and not program:
         raise MisuseError("--name is for programs of your own; a built-in workload has its name")
     if options["pattern"] is not None and not options["pattern"].strip():

@@ -34,6 +34,7 @@ from gpuagent.runs.catalogue import Catalogue
 from gpuagent.runs.planning import Planner
 from gpuagent_common.connection import READ_LATER_VARIABLE, default_token_file
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.run_spec import check_workload_name
 from gpuagent_common.text import counted, harmless
 from gpuagent_proto.v1.run_pb2 import RunUpdate
 
@@ -142,6 +143,7 @@ class Bench:
             if name := experiment.cells[0].asked.workload:
                 catalogue.find(name)
         except MisuseError as error:  # a word that is no program was taken for a workload
+            check_workload_name(name)
             raise MisuseError(f"this node has no program {name!r:.40}; {error}") from error
         planner = Planner(catalogue, allow_commands=True)
         if lacking := check_cells(experiment, planner.plan, gpus):
@@ -206,6 +208,8 @@ class Bench:
             metric = "run_seconds"
             answer += ["--metric", metric]
             lines.note("no throughput is reported, so the figures are durations")
+        more = shlex.join([*answer, *self._store_words, "--all"])
+        lines.note(f"all figures: collector {more}")
         self._ask([program, *answer, *connection])
         for further in experiment.answers[1:]:
             self._ask([program, *shlex.split(further), "--experiment", experiment.name, *connection])
@@ -217,8 +221,6 @@ class Bench:
             else:
                 self._ask([program, *answer, "--format", _TABLES[file.suffix], *connection], file)
                 click.echo(f"{file}: written")
-        more = shlex.join([*answer, *self._store_words, "--all"])
-        lines.note(f"all figures: collector {more}")
 
     def _ask(self, command: Sequence[str], file: Path | None = None) -> None:
         """Print what a command of the collector prints, or write it into a file; raise GpuAgentError if it fails."""

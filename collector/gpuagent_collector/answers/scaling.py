@@ -258,12 +258,14 @@ def render(study: Study) -> Answer:
     tables = [_speed_ups(figures, study.measures) for figures in study.curves]
     both = list(zip(study.curves, tables, strict=True))
     workloads = dict.fromkeys(figures.curve.settings.workload for figures in study.curves)
+    more_runs = [figures.more_runs for figures in study.curves if figures.more_runs]
+    drawn = write_command("plot", {"--workload": next(iter(workloads)), "-o": "scaling.pdf"}, "scaling")
     return Answer(
         heading=f"Scaling: {' · '.join(workloads)}",
         text=answer(study),
         sections=[_section(figures, table, study) for figures, table in both],
         caveats=caveats,
-        next=write_command("plot", {"--workload": next(iter(workloads)), "-o": "scaling.pdf"}, "scaling"),
+        next=more_runs[0] if more_runs else drawn,
         more="where the ranks ran, work by GPU and joule, and how to read this",
         facts={
             "curves": [{**(table.about or {}), "rows": _with_runs(table, figures)} for figures, table in both],

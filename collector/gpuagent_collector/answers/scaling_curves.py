@@ -22,6 +22,7 @@ from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs, only_with
 from gpuagent_collector.runs.like import LikeKey, like_key
 from gpuagent_collector.runs.parts import load_parts
+from gpuagent_collector.runs.repeating import find_recorded
 from gpuagent_collector.runs.stragglers import describe_straggler
 from gpuagent_collector.runs.words import distinguishing, reasons
 from gpuagent_collector.statistics.shift import Shift, estimate_shift
@@ -258,6 +259,10 @@ def _order(curve: Curve) -> tuple[object, ...]:
     return (settings.workload, *place, list(Held).index(settings.held), -runs, *rest)
 
 
+# The interval of a speed-up takes as many runs of each number of ranks.
+_ENOUGH = 4
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
     """A figure beside the throughput: `of` computes it from a run's metrics; None: one is absent."""
@@ -295,12 +300,15 @@ class CurveFigures:
     Attributes:
         unit: of its throughput.
         straggler: the rank that is late with the most ranks, in words; '' where that is unknown.
+        more_runs: the command that makes enough runs of each number of ranks; None: there are enough, or no command
+            makes just these runs.
     """
 
     curve: Curve
     rows: tuple[RowFigures, ...]
     unit: str
     straggler: str
+    more_runs: str | None
 
 
 def _row(row: Row, baseline: Row, reference: list[float], measures: Sequence[Measure]) -> RowFigures:
@@ -457,7 +465,8 @@ def study_runs(
         largest = [trial.run for trial in [row for row in curve.rows if row.trials][-1].trials]
         straggler = describe_straggler(load_parts(ask, largest, facts, PartKind.RANK).values())
         unit = facts.unit(members, BY_NAME["throughput"])
-        figures.append(CurveFigures(curve=curve, rows=rows, unit=unit, straggler=straggler))
+        more_runs = _more_runs(ask, curve)
+        figures.append(CurveFigures(curve=curve, rows=rows, unit=unit, straggler=straggler, more_runs=more_runs))
     placed = {trial.run.run_id for curve in curves for row in curve.rows for trial in row.trials}
     return Study(
         curves=tuple(figures),
@@ -467,6 +476,21 @@ def study_runs(
         cancelled=tuple(cancelled),
         facts=facts,
     )
+
+
+def _more_runs(ask: Ask, curve: Curve) -> str | None:
+    if all(len(row.trials) >= _ENOUGH for row in curve.rows):
+        return None
+    trials = [trial for row in curve.rows for trial in (*row.trials, *row.others)]
+    workload, recorded = curve.settings.workload, find_recorded(ask, [trial.run.run_id for trial in trials])
+    if not any(trial.parameters for trial in trials):
+        return recorded.repeat_command([trial.run.command for trial in trials], workload)
+    given = [{name: value for name, value in trial.parameters.items() if name != "ranks"} for trial in trials]
+    # A batch that grows with the ranks cannot be said by one option for each.
+    if any(each != given[0] for each in given):
+        return None
+    ranks = [str(row.ranks) for row in curve.rows]
+    return recorded.sweep_command(workload, find_facet("parameter:ranks"), ranks)
 
 
 def _what_there_is(trials: Sequence[RankedRun], elastic: Sequence[Run], by: By) -> str:

@@ -32,6 +32,7 @@ from gpuagent_collector.runs.parts import load_parts
 from gpuagent_collector.runs.reported import size_text
 from gpuagent_collector.runs.series import Course
 from gpuagent_collector.runs.stragglers import describe_straggler
+from gpuagent_collector.runs.words import write_command
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 
@@ -495,7 +496,11 @@ def render(showing: Showing) -> Answer:
     if showing.by_command:
         parts = [replace(overview_table(showing.by_command), most=MOST_ROWS)]
     text, _, line = showing.paragraph.partition("\n")
-    command = _COMMAND.search(line)
+    match = _COMMAND.search(line)
+    command = match and match[1]
+    if not text:  # several workloads: the one with most runs
+        block = max(comparison.layout.blocks, key=lambda block: sum(len(cell.runs) for cell in block.cells))
+        command = write_command("show", {}, block.workload)
     if details:
         heading = f"Run {details.row['run_id']}"
         parts = [replace(details_table(details), most=_FIRST_PROPERTIES, more=lambda _rows: None)]
@@ -505,7 +510,7 @@ def render(showing: Showing) -> Answer:
         parts=parts,
         sections=list(_sections(showing)),
         caveats=[caveat for caveat in comparison.caveats if not details or caveat.code not in _OF_SIDES],
-        next=command and command[1],
+        next=command,
         more="every property, metric, chart and kernel",
         facts={
             "answer": of_comparison.text,

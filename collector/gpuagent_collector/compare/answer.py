@@ -69,6 +69,8 @@ def overview_table(comparison: Comparison) -> Table:
     layout, stat = comparison.layout, comparison.request.stat
     blocks, primary = comparison.figures.blocks, comparison.figures.primary.name
     wanted = list(dict.fromkeys((primary, *_KEY_METRICS)))[: len(_KEY_METRICS)]
+    if not all(any(row.metric.name == primary for row in block.rows) for block in blocks):
+        wanted = [*wanted[:-1], "run_seconds"]
     present = {row.metric.name: row.metric for block in blocks for row in block.rows}
     metrics = [present[name] for name in wanted if name in present]
     several = len(layout.sides) > 1 and not layout.facet.describes

@@ -1,6 +1,7 @@
 """Prices of nodes and GPUs: as files and catalogues of providers have them, by what they are paid for."""
 
 import csv
+import difflib
 import io
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -253,7 +254,9 @@ def _fields(node: yaml.Node) -> dict[str, yaml.Node]:
     for key, value in node.value:
         name = str(key.value) if isinstance(key, yaml.ScalarNode) else "this"
         if name not in _READERS:
-            raise _FaultError(key, f"unknown key {name}; there are: {', '.join(_READERS)}")
+            close = difflib.get_close_matches(name, _READERS, n=1)
+            hint = f"did you mean {close[0]}?" if close else "platform, currency and instance_hour are enough"
+            raise _FaultError(key, f"unknown key {name}; {hint}")
         if name in fields:
             raise _FaultError(key, f"{name} is here twice")
         fields[name] = value

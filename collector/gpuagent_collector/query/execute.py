@@ -15,6 +15,7 @@ import _duckdb
 import duckdb
 import pyarrow as pa
 
+from gpuagent_collector.errors import StoreError
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 # DuckDB's own vector size; larger batches would only hold more rows in memory.
@@ -311,6 +312,8 @@ def _to_error(message: str) -> GpuAgentError:
         return MisuseError(_FAILED_MIDWAY)
     if kind == "Out of Memory":
         return QueryMemoryError(f"the query needs more memory than the store may use; {reason}")
+    if "Could not read enough bytes" in reason or "Corrupt database file" in reason:
+        return StoreError(f"the store is damaged or cut short: {reason}", "`collector check` lists what can be read")
     if match := _NO_COLUMN.fullmatch(reason):
         return MisuseError(f"there is no column {match[1]}; similar: {match[2].replace(chr(34), '')}")
     return MisuseError(reason[:1].lower() + reason[1:].replace("!", ";" if "Did you" in reason else "."))

@@ -238,9 +238,10 @@ def _explain(spec: StoreSpec, message: str, *, read_only: bool) -> tuple[str, st
     if "not a valid DuckDB database file" in message:
         return f"{spec.path} is not a DuckDB file", "name another with --store"
     if "Permission denied" in message or "Read-only file system" in message:
-        return f"cannot write the store {spec.path}: permission denied", "name another place with --store"
+        use = "read" if read_only else "write"
+        return f"cannot {use} the store {spec.path}: permission denied", "name another place with --store"
     reason = message.splitlines()[0]
-    if "Corrupt database file" in message:
-        reason = f"it is damaged: {reason.partition(': ')[2]}"
+    if "Corrupt database file" in message or "Could not read enough bytes" in message:
+        reason = f"it is damaged or cut short: {reason.partition(': ')[2]}"
         return f"cannot open the store {spec.path}: {reason}", "restore a backup: `collector restore FILE`"
     return f"cannot open the store {spec.path}: {reason}", ""

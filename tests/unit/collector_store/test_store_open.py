@@ -118,6 +118,9 @@ def test_a_damaged_store_names_the_command_that_restores_it(tmp_path: Path) -> N
     path.write_bytes(content)
     with pytest.raises(StoreError, match=r"is damaged.*collector restore"), Store.open(str(path)):
         pass
+    path.write_bytes(content[:30_000])
+    with pytest.raises(StoreError, match=r"cut short.*collector restore"), Store.open(str(path)):
+        pass
 
 
 @ON_BOTH_KINDS

@@ -12,6 +12,8 @@ COUNTERS = ("none", "ncu")
 
 # The value of `data` for data made from the seed.
 SYNTHETIC = "synthetic"
+# At a millisecond each they take eleven days; more is a slip of the keyboard.
+MOST_STEPS = 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +28,13 @@ class TrainingConfig(Checked):
         "default", help="torch's own flags, TF32 off or on, or automatic mixed precision", choices=PRECISIONS
     )
     batch_size: int = parameter(64, help="samples a step", minimum=1)
-    steps: int | None = parameter(None, help="measured steps; by default as many as take 10 s", minimum=1)
-    epochs: int | None = parameter(None, help="measured passes over the data, instead of --steps", minimum=1)
-    warmup: int = parameter(20, help="steps before the measured ones", minimum=0)
+    steps: int | None = parameter(
+        None, help="measured steps; by default as many as take 10 s", minimum=1, maximum=MOST_STEPS
+    )
+    epochs: int | None = parameter(
+        None, help="measured passes over the data, instead of --steps", minimum=1, maximum=MOST_STEPS
+    )
+    warmup: int = parameter(20, help="steps before the measured ones", minimum=0, maximum=MOST_STEPS)
     seed: int = parameter(1, help="seed of weights, order and synthetic data", minimum=0, maximum=2**32 - 1)
     data: str = parameter(SYNTHETIC, help="directory with the data, or synthetic", path=True)
     threads: int | None = parameter(
