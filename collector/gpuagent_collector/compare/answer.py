@@ -230,7 +230,16 @@ def answer(comparison: Comparison, *, most: int = 3) -> str:
     if len(comparison.figures.blocks) == 1:
         # One workload is named once.
         said[1:] = [_without_name(sentence, comparison) for sentence in said[1:]]
-    return " ".join([*said, *_needs(comparison), *_why(comparison, most=most)])
+    return " ".join([*said, *_needs(comparison), *_why(comparison, most=most), *_without_figures(comparison)])
+
+
+def _without_figures(comparison: Comparison) -> Iterator[str]:
+    """Yield which workloads lack the metric that others are compared by."""
+    primary, blocks = comparison.figures.primary, comparison.figures.blocks
+    lacking = [block.block for block in blocks if all(row.metric.name != primary.name for row in block.rows)]
+    if primary.name == "throughput" and 0 < len(lacking) < len(blocks):
+        names = first_few(list(dict.fromkeys(block.workload for block in lacking)))
+        yield f"No throughput is known of {names}; --metric run_seconds compares durations."
 
 
 def _needs(comparison: Comparison) -> Iterator[str]:

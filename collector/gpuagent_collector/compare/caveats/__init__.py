@@ -13,11 +13,12 @@ from gpuagent_collector.runs.facets import find_facet
 CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     # Sides without figures, and figures that cannot be trusted or show nothing.
     runs.failed_sides,
+    runs.confounded,
+    runs.not_interleaved,
     hardware.foreign_load,
     hardware.shared_identity,
     figures.client_limited,
     figures.answers_differ,
-    figures.too_few,
     runs.left_processes,
     figures.mixed_units,
     runs.different_commands,
@@ -28,8 +29,6 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     figures.fell_back,
     # Other causes of a difference.
     hardware.different_architectures,
-    runs.confounded,
-    runs.not_interleaved,
     runs.joined,
     health.throttled,
     health.different_clocks,
@@ -45,6 +44,8 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     figures.few_pairs,
     figures.unmatched,
     figures.far_from_repeats,
+    # The sentence says it as well.
+    figures.too_few,
     # Doubtful figures beside the primary one.
     hardware.idle_gpu,
     health.narrow_links,
