@@ -270,8 +270,9 @@ def _costs(comparison: Comparison, *, most: int) -> Iterator[str]:
         return
     priced = [(block.block, row) for block in blocks if (row := cost_row(block)) and row.shifts]
     for block, row in priced[:most]:
-        side, title = telling_side(row, block.baseline), spoken(row.metric, None)
-        title = f"{tell_apart(block, comparison.layout.blocks, briefly=True)}: the {title}"
+        side, cost = telling_side(row, block.baseline), spoken(row.metric, None)
+        name = tell_apart(block, comparison.layout.blocks, briefly=True)
+        title = f"{name}: the {cost}"
         this, that, shift = facet.where(side), facet.where(block.baseline), row.shifts[side]
         other, baseline = (row.figures[name].median for name in (side, block.baseline))
         write = notation([other, baseline], row.unit).write
@@ -281,7 +282,8 @@ def _costs(comparison: Comparison, *, most: int) -> Iterator[str]:
         elif shift.is_shown and shift.scale is Scale.RATIO:
             yield f"{title} is {_by_ratio(shift.estimate, row.metric)} {this} than {that} ({evidence})."
         else:
-            yield f"{title} has no measurable difference {this} and {that} ({evidence})."
+            between = f"{facet.name_side(side)} and {facet.name_side(block.baseline)}"
+            yield f"{name}: there is no measurable difference in the {cost} between {between} ({evidence})."
     if len(priced) > max(most, _SPOKEN_TESTS):
         yield f"--metric {priced[0][1].metric.name} compares the cost of all {len(priced)}."
 

@@ -231,7 +231,7 @@ def first_parts(comparison: Comparison) -> tuple[str, list[Part]]:
         # Bars of one workload among several would need its name, and room for the others.
         reasons = headline_reasons(comparison) if len(layout.blocks) == 1 else []
         because = reasons[0] if reasons else None
-        costs = cost_table(comparison)
+        costs = None if comparison.figures.primary.group == "Cost" else cost_table(comparison)
         tables = [verdicts] if costs is None else [costs, verdicts] if is_cost_first(comparison) else [verdicts, costs]
         parts: list[Part] = [*tables, *with_bars(because, verdict_legend(comparison))]
         by = f"Comparison by {layout.facet.spoken}"
