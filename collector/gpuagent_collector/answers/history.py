@@ -19,6 +19,7 @@ from gpuagent_collector.present.human import change, in_unit, notation, signific
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import Command, name_commands
+from gpuagent_collector.runs.cells import first_few
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import Choice, find_runs
@@ -108,6 +109,7 @@ class History:
 
     Attributes:
         recorded: the options of the runs of the first work; None: some series is tested.
+        without: workloads none of whose runs has the metric that was chosen for all of them.
     """
 
     request: Request
@@ -116,6 +118,7 @@ class History:
     level: float
     series: tuple[Series, ...]
     recorded: Recorded | None
+    without: tuple[str, ...]
 
     @property
     def first_work(self) -> tuple[Series, ...]:
@@ -162,6 +165,9 @@ def study_history(ask: Ask, request: Request) -> History:
         level=level,
         series=tuple(sorted(series, key=lambda one: (-sum(each.runs for each in one.levels), one.workload, one.node))),
         recorded=None,
+        without=()
+        if request.metric
+        else tuple(sorted({run.workload for run in runs} - {one.workload for one in series})),
     )
     if tested:
         return history
@@ -242,6 +248,13 @@ _MOST_NAMED = 3
 
 def answer(history: History) -> str:
     """Return the changes that are shown, the newest first, and what was looked at."""
+    if not history.without:
+        return _changes(history)
+    others = f"No {spoken(history.metric, None)} is known of {first_few(history.without)}"
+    return f"{_changes(history)} {others}; --metric run_seconds shows durations."
+
+
+def _changes(history: History) -> str:
     title = spoken(history.metric, history.request.stat)
     changes = [
         (after.first, series, before, after) for series in history.series for before, after in pairwise(series.levels)
@@ -254,15 +267,30 @@ def answer(history: History) -> str:
     if not changes:
         return f"No change of {title} was found. {seen}"
     sentences = []
-    for time, series, before, after in changes[:_MOST_NAMED]:
-        changed = ", ".join(release.words for release in after.releases) or "no known fact changed"
-        where = f"{series.workload} on {series.node} since {time:%Y-%m-%d}"
-        sentences.append(f"{where}: {title} {_change(before, after)} ({changed}).")
+    for _, series, before, after in changes[:_MOST_NAMED]:
+        moved = "rose" if after.median > before.median else "fell"
+        scale = notation([before.median, after.median], series.unit)
+        levels = f"from {scale.write_bare(before.median)} to {scale.write(after.median)}"
+        evidence = f"{_change(before, after)}, {before.values} and {after.values} {_counted(series)}"
+        changed = ", ".join(release.words for release in after.releases) or "no recorded fact"
+        sentences.append(
+            f"{series.workload} on {series.node}: {title} {moved} {levels} on {_time(series, after.first)} "
+            f"({evidence}, p = {significant(after.p_value or 0.0, 2)}). At that time {changed} changed."
+        )
     rest = len(changes) - len(sentences)
     few = [series for series in history.series if series.may_be_days]
     doubt = f"With fewer than {2 * LEAST_PART} days, a difference between days looks like a change." if few else ""
     more = f"{counted(rest, 'more change')} can be seen with --all." if rest > 0 else ""
     return " ".join(filter(None, [*sentences, more, doubt, seen]))
+
+
+def _counted(series: Series) -> str:
+    return "days" if series.is_daily else "runs"
+
+
+def _time(series: Series, time: datetime) -> str:
+    """Return a time as a level's values have it: by the day, or by the minute in UTC."""
+    return f"{time:%Y-%m-%d}" if series.is_daily else f"{time:%Y-%m-%d %H:%M}"
 
 
 def _untested(history: History, title: str) -> str:
@@ -341,10 +369,14 @@ def _next(history: History) -> str | None:
         commands = [one.command for one in history.first_work]
         return history.recorded.repeat_command(commands, history.series[0].workload)
     changed = [level for series in history.series for level in series.levels if level.releases]
-    if not changed:
-        return None
-    newest = max(changed, key=lambda level: level.first)
-    return write_command("compare", {"--before": newest.releases[0].event, **history.request.words})
+    if changed:
+        newest = max(changed, key=lambda level: level.first)
+        return write_command("compare", {"--before": newest.releases[0].event, **history.request.words})
+    for series in history.series:
+        if series.levels[1:]:
+            first = len(series.run_ids) - series.levels[-1].runs
+            return write_command("compare", {"--by": "run"}, sides=series.run_ids[first - 1 : first + 1])
+    return None
 
 
 def _overview(history: History) -> Table:
@@ -360,7 +392,7 @@ def _overview(history: History) -> Table:
         Column(None, "history", lambda series: names[id(series)], left=True),
         Column(None, "runs", lambda series: sum(level.runs for level in series.levels)),
         Column(None, "level", lambda series: in_unit(series.unit)(series.levels[-1].median)),
-        Column(None, "since", lambda series: f"{series.levels[-1].first:%Y-%m-%d}"),
+        Column(None, "since", lambda series: _time(series, series.levels[-1].first)),
         Column(None, "change", last_change),
     )
     if not any(series.is_tested for series in history.series):
@@ -378,9 +410,9 @@ def _range(series: Series) -> str:
 def _levels(series: Series) -> Table:
     before = {after: level for level, after in pairwise(series.levels)}
     columns = (
-        Column("first", "from", show="{:%Y-%m-%d}".format, left=True),
-        Column("last", "to", show="{:%Y-%m-%d}".format, left=True),
-        Column("values", "days" if series.is_daily else "runs", left=True),
+        Column("first", "from", show=partial(_time, series), left=True),
+        Column("last", "to", show=partial(_time, series), left=True),
+        Column("values", _counted(series), left=True),
         Column("runs"),
         Column("median", "median", unit=series.unit, left=True),
         Column(None, "change", lambda level: _change(before[level], level) if level in before else None, left=True),

@@ -329,7 +329,8 @@ def render(peers: Peers) -> Answer:
     run, figures = peers.run, _figures(peers)
     parts: list[Part] = []
     if peers.places and (peers.nodes or peers.own_runs):
-        parts = [figures, Legend("Range: of most sound nodes; !: outside it.", _legend(peers))]
+        has_range = any(place.tolerance for place in peers.places)
+        parts = [figures, Legend("Range: of most sound nodes; !: outside it." if has_range else "", _legend(peers))]
     sections = []
     if peers.differences:
         title = spoken(peers.places[0].metric, None) if peers.places else "figure"

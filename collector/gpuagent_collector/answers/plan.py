@@ -350,11 +350,13 @@ def answer(plan: Plan) -> str:
         sentences.append(f"{counted(more, 'more workload')} can be seen below.")
     first = plan.blocks[0]
     effect = first.least_effect(_rounds(first), plan.question.level)
-    if _next(plan) and plan.recorded.lacking:
+    command = _next(plan)
+    if command and plan.recorded.lacking:
         sentences.append(plan.recorded.lacking)
-    if _next(plan) and effect is not None:
+    if command and effect is not None:
         runs = f"{_rounds(first)} runs a side, which show {_share(effect)} or more"
-        sentences.append(f"The next command makes {runs}.")
+        each = ", given on each side," if command.startswith("gpuagent run ") else ""
+        sentences.append(f"The next command{each} makes {runs}.")
     return " ".join(sentences)
 
 
@@ -366,6 +368,7 @@ def _spoken_needs(needs: Sequence[Need]) -> str:
     if beyond:
         less = " or less" if len(beyond) > 1 else ""
         takes.append(f"more than {MOST_REPEATS} for {percent(max(beyond))}{less}")
+    takes[:1] = [first.replace(" for ", " runs a side for ") for first in takes[:1]]
     return f" It takes {', '.join(takes)} ({percent(POWERS[0])} power)." if takes else ""
 
 

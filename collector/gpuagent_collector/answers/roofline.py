@@ -352,9 +352,9 @@ def answer(study: Study, *, most: int = _SPOKEN_POINTS) -> str:
                 idle = f"; its GPU was idle for {share} % of a step, so launches or input limit it before any roof"
             known.append(f"{point.mark} {point.label}{where}: {rate}{at}, {_describe_share(point)}{idle}.")
     sentences = in_short(known, most=most)
-    unknown = [f"{point.label} ({point.mark}){where}" for point, where in points if not point.has_share]
+    unknown = [f"{point.label}{where}" for point, where in points if not point.has_share]
     if unknown:
-        sentences.append(f"No roof is known for {first_few(unknown)}.")
+        sentences.append(f"What bounds {first_few(unknown)} could not be determined, because no roof is known.")
     return " ".join(sentences)
 
 

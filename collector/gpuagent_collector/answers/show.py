@@ -550,7 +550,7 @@ def _sections(showing: Showing) -> Iterator[Section]:
     # When each phase began, from the measured phase's begin, and how long it lasted.
     columns = (
         Column(None, "phase", "name", left=True),
-        Column(None, "from", lambda phase: f"{phase.from_seconds:.1f} s".replace("-", "−")),
+        Column(None, "from", lambda phase: f"{round(phase.from_seconds, 1) + 0.0:.1f} s".replace("-", "−")),
         Column(None, "took", lambda phase: duration(phase.to_seconds - phase.from_seconds)),
     )
     for course in [course for course in comparison.courses if course.phases][:1]:

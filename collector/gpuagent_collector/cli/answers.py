@@ -696,7 +696,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
     ),
     "profile": AnswerCommand(
         details="""
-        A is a run; B another one to compare it with. With --by, each side is the run of median throughput among
+        OTHER is a run to compare RUN with. With --by, each side is the run of median throughput among
         traced runs that agree in everything else. FACET is one of those of `collector compare --help`. Runs on
         a GPU take a short trace of kernels; `gpuagent run --profile` traces operators too.
         """,
@@ -707,11 +707,11 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         ),
         function="answers.profile:answer_profile",
         options=(
-            click.argument("values", nargs=-1, required=True, metavar="A [B]"),
+            click.argument("values", nargs=-1, required=True, metavar="RUN [OTHER]"),
             _facet(
                 "--by",
                 callback=check_facet,
-                help="Facet of which A and B are values, such as platform.  [default: runs, or platforms]",
+                help="Facet of which both are values, such as platform.  [default: runs, or platforms]",
             ),
             click.option(
                 "--workload",

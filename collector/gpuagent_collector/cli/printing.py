@@ -1,5 +1,7 @@
 """Lines on stderr, the `Ask` that prints its statements there, and answers that are files."""
 
+import shutil
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,17 +89,22 @@ def draw(
 
 def report(ask: "Ask", *, source: str, place: Sequence[str], path: Path, inline: bool, **asked: Any) -> None:
     """Write a page, and beside it, unless it is inline, the charts' library; `asked` are the fields of a request."""
+    from gpuagent_collector.compare.answer import answer
     from gpuagent_collector.compare.comparison import Request
     from gpuagent_collector.present.files import appearing
     from gpuagent_collector.present.human import in_unit
-    from gpuagent_collector.report.page import library_name, plotly_script, render_report
+    from gpuagent_collector.report.page import library_name, plotly_script, render
+    from gpuagent_collector.report.study import make_report
+    from gpuagent_collector.times import utc_now
 
     library = None if inline else path.with_name(library_name())
     name = library.name if library else None
-    page = render_report(ask, Request(**asked), source=source, place=place, library=name)
+    made = make_report(ask, Request(**asked), source=source, place=place, now=utc_now())
+    page = render(made, library=name)
     if library and not library.exists():
         with appearing(library) as unfinished:
             unfinished.write_text(plotly_script(), encoding="utf-8")
     with appearing(path) as unfinished:
         unfinished.write_text(page, encoding="utf-8")
-    click.echo(f"{path}: {in_unit('bytes')(path.stat().st_size)}")
+    click.echo(textwrap.fill(answer(made.comparison, most=1), shutil.get_terminal_size().columns))
+    click.echo(f"{path}: {in_unit('bytes')(path.stat().st_size)}, a page for a browser")

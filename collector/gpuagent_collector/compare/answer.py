@@ -20,7 +20,6 @@ from gpuagent_collector.present.human import Notation, change, in_unit, notation
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.runs.cells import Cell, first_few, tell_apart
-from gpuagent_collector.runs.facets import name_sides
 from gpuagent_collector.runs.words import could_hide, interval, percent, spoken, statuses
 from gpuagent_collector.statistics.repeats import POWERS
 from gpuagent_collector.statistics.shift import Scale, Shift
@@ -36,15 +35,12 @@ _KEY_METRICS = ("throughput", "step_seconds", "gpu_utilization_percent", "gpu_me
 def describe_sides(comparison: Comparison, *, most: int) -> str:
     """Return the primary metric of each block and side in words, and that nothing was tested."""
     layout, primary = comparison.layout, comparison.figures.primary
-    what = f"Values by {layout.facet.spoken}, without a test:"
-    if layout.facet.names == {"all"}:
-        what = ""
-    elif len(layout.sides) == 1:
-        what = f"There is only one side ({name_sides(layout.sides, layout.facet)}), so nothing to compare."
     sentences = []
     for block in comparison.figures.blocks:
         priced = cost_row(block)
-        rows = [row for row in block.rows if row.metric.name == primary.name or row is priced]
+        of_metrics = {row.metric.name: row for row in block.rows}
+        known = of_metrics.get(primary.name) or of_metrics.get("run_seconds")
+        rows = [row for row in (known, priced) if row]
         for row, side in product(rows, (cell.side for cell in block.block.cells)):
             figure = row.figures.get(side)
             if figure is None:
@@ -60,8 +56,11 @@ def describe_sides(comparison: Comparison, *, most: int) -> str:
             sentences.append(f"{name}: {title} is {scale.write(figure.median)}{where}{spread}.")
     if not sentences:
         sentences = [f"No run has {primary.name}."]
-    short = in_short(sentences, most=most)
-    return " ".join(filter(None, [what, *short]))
+    said = in_short(sentences, most=most)
+    if layout.facet.names != {"all"}:
+        is_alone = len(layout.sides) == 1
+        said.append("There is no other side, so nothing was compared." if is_alone else "Nothing was tested.")
+    return " ".join(said)
 
 
 def overview_table(comparison: Comparison) -> Table:
@@ -369,6 +368,8 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
     tests = [test for test in comparison.figures.tests if (test.other.side, test.baseline.side) == sides]
     verdicts = Counter(test.judgement.verdict for test in tests)
     counts = f"verdicts: {', '.join(f'{number} {verdict.value}' for verdict, number in verdicts.items())}"
+    if set(verdicts) == {Verdict.DIFFERS}:
+        counts = "each of them differs"
     if overall.is_split:
         counts += ", in both directions"
     if overall.is_shown and set(verdicts) == {Verdict.TOO_FEW}:

@@ -34,7 +34,7 @@ def verdict_table(comparison: Comparison) -> Table:
     rows: list[Test | Overall | str] = []
     counts = {_runs(test) for test in figures.tests}
     # Said once where all rows have as many.
-    common = f", {counts.pop()} runs each" if several and len(counts) == 1 else ""
+    common = f", {counts.pop()} runs" if several and len(counts) == 1 else ""
     for sides, tests in groups.items():
         rows += [_name_both(facet, *sides) + common] if several else []
         rows += tests

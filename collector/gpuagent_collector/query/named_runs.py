@@ -49,7 +49,9 @@ def find_run(ask: Ask, name: str) -> NamedRun:
     found = [NamedRun(**row) for row in ask(f"{RUNS_SQL} {_NAMED}", [name, name])]
     if len(found) > 1 and found[0].run_id != name:
         several = ", ".join(run.run_id for run in found[:3])
-        raise MisuseError(f"several runs begin with {name}: {several}{', …' if len(found) > 3 else ''}")
+        listed = f"several runs begin with {name}: {several}{', …' if len(found) > 3 else ''}"
+        is_workload = all(run.run_id.rpartition("-")[0] == name for run in found)
+        raise MisuseError(f"{listed}; --workload {name} names them all" if is_workload else listed)
     return found[0] if found else NamedRun(run_id=name)
 
 

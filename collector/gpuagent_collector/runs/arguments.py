@@ -151,6 +151,9 @@ def repeat_command(
     if any(command[2:4] == _SUITE or not command for command in commands):
         given = commands[0][4:] or (workload,)
         return harmless(shlex.join(["gpuagent", "run", *given, *options, "--repeat", str(repeats or USUAL_REPEATS)]))
+    if len(commands) == 1:  # nothing that takes turns
+        repeated = ["--repeat", str(repeats or USUAL_REPEATS), "--", *commands[0]]
+        return harmless(shlex.join(["gpuagent", "run", *options, *repeated]))
     rounds = ["--rounds", str(repeats)] if repeats else []
     words = list(map(shlex.join, commands)) if len(commands) <= _MOST_COMMANDS else None
     words = _vary(commands) or words

@@ -137,7 +137,7 @@ def untested(evidence: Evidence) -> Iterator[Caveat]:
             yield Caveat(
                 code="untested",
                 text=f"{tell_apart(block, evidence.layout.blocks)}: {concerned}, "
-                f"because no run of {', '.join(lacking)} has {metric}",
+                f"because no run of {' or '.join(lacking)} reports {metric}",
                 remedy=remedy,
             )
 
