@@ -149,7 +149,7 @@ def make_runs(
 
     def submit(spec: RunSpec) -> Iterator[RunUpdate]:
         with contextlib.ExitStack() as notice:
-            notice.enter_context(waiting_for("gpuagent", f"{PLANNING}; or another program that this node runs first"))
+            notice.enter_context(waiting_for("gpuagent", f"{PLANNING}, or for another run that this node makes first"))
             for update in agent.submit(spec):
                 if update.status != "queued" or update.reason:
                     notice.close()

@@ -26,7 +26,7 @@ _CONNECTION = ("collector", "token_file", "ca_file", "client_cert", "client_key"
 _AGENT_S_OWN = ("platform", *_CONNECTION, "rate_hz", "spool")
 
 # The wait before a run is queued, in words.
-PLANNING = "the plan of the run: the list of workloads, or the answer of its environment"
+PLANNING = "the plan of the run"
 
 # A starting or stopping agent may take this long to listen or to release the node: more than its last delivery.
 _AGENT_STARTS_SECONDS = 45.0
@@ -112,8 +112,8 @@ def node_agent(
                 )
             finally:
                 if agent.runner.active() - own:
-                    waits = "runs of other commands use this one's agent; Ctrl-C cancels them"
-                    click.echo(f"gpuagent: waits: {waits}", err=True)
+                    waits = "waiting for runs of other commands, which use this command's agent; Ctrl-C cancels them"
+                    click.echo(f"gpuagent: {waits}", err=True)
                 while agent.runner.active() - own and not agent.failure:
                     time.sleep(0.1)
                 stopping.enter_context(waiting_for("gpuagent", f"{config.collector} to take the last messages"))

@@ -261,7 +261,10 @@ _KINDS = {
 def _words(error: Any, steps: Sequence[str], unknown: Sequence[str]) -> str:
     what = ".".join(steps) or "the file"
     if unknown:
-        return f"there is no {unknown[0]!r} here; known: {', '.join(error.definition['properties'])}"
+        known = error.definition["properties"]
+        close = difflib.get_close_matches(unknown[0], known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+        return f"there is no {unknown[0]!r} here; {hint}"
     if error.rule == "anyOf" and "description" not in error.definition:
         return f"{what} cannot be {error.value!r}"
     if error.rule in ("anyOf", "pattern"):

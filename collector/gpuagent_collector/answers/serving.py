@@ -16,7 +16,7 @@ from gpuagent_collector.compare.figures import values_of_sides
 from gpuagent_collector.compare.matrix import Selection, choose_runs
 from gpuagent_collector.metrics import BY_NAME, Metric
 from gpuagent_collector.present.answer import Answer, Caveat, Legend, Part, Section
-from gpuagent_collector.present.human import in_unit, notation, ratio, significant
+from gpuagent_collector.present.human import change, in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, currencies_of
@@ -401,6 +401,8 @@ def _sentences(curve: Curve, study: Study) -> Iterator[str]:
         kept = [_kept(side, curve, study) for side in curve.points]
         yield f"{before}Within {write_limits(curve)}, {'; '.join(kept)}."
         before = ""
+        if any(curve.best(side) is points[-1] for side, points in curve.points.items()):
+            yield "The limit was not reached: higher loads are needed to find it."
     title = _title(curve.limits.metric)
     for crossing in curve.crossings:
         side, baseline = crossing.side, next(iter(curve.points))
@@ -413,10 +415,14 @@ def _sentences(curve: Curve, study: Study) -> Iterator[str]:
     if len(curve.points) > 1 and not curve.crossings:
         for side, points in [*curve.points.items()][1:]:
             if shift := points[-1].shift:
-                yield (
-                    f"{before}No crossing: at {significant(points[-1].load)} {LOADS[curve.load]} {side} has "
-                    f"{ratio(shift.estimate)} times the {title} ({interval(shift)})."
-                )
+                where = f"at {significant(points[-1].load)} {LOADS[curve.load]}"
+                if shift.is_shown:
+                    slower = "higher" if shift.estimate > 1 else "lower"
+                    said = f"{where} the {title} of {side} is {change(shift.estimate).lstrip('+−')} {slower}"
+                else:
+                    said = f"no measurable difference in {title} {where}"
+                said = said if before else said[0].upper() + said[1:]
+                yield f"{before}{said} (ratio {ratio(shift.estimate)}, {interval(shift)})."
                 before = ""
                 yield from _seen_in_servers(side, points[-1], curve)
     if len(curve.points) == 1 and not curve.limits.milliseconds:

@@ -497,7 +497,7 @@ def render(showing: Showing) -> Answer:
         parts = [replace(overview_table(showing.by_command), most=MOST_ROWS)]
     text, _, line = showing.paragraph.partition("\n")
     match = _COMMAND.search(line)
-    command = match and match[1]
+    command = match[1] if match else write_command("runs", {"--workload": comparison.layout.blocks[0].workload})
     if not text:  # several workloads: the one with most runs
         block = max(comparison.layout.blocks, key=lambda block: sum(len(cell.runs) for cell in block.cells))
         command = write_command("show", {}, block.workload)

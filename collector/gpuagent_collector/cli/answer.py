@@ -78,7 +78,7 @@ def answer_question(question: "Question", reader: "StreamingReader", folder: Pat
             named = part.answer.title or f"`{shlex.join(part.answer.words[:-2])}`"
             print_error(textwrap.shorten(f"no answer yet: {named}: {part.reason}", 150, placeholder=" …"))
     answers = counted(len(parts), "answer")
-    written = f"{len(parts) - len(unanswered)} of {answers}" if unanswered else f"all {answers}"
+    written = f"{len(parts) - len(unanswered)} of {answers}" if unanswered else answers
     print_error(f"{written} written to {folder / _PAGE}")
     return int(len(unanswered) == len(parts))
 

@@ -50,7 +50,7 @@ _FIGURES_SECONDS = 10.0
 @click.option("--platform", type=NAME, help="Only runs on this platform.")
 @click.option("--experiment", type=NAME, metavar="NAME", help="Only runs of this experiment or launch.")
 @click.option("--status", type=click.Choice([*STATUSES, WARMS_UP]), help="Only runs with this status.")
-@click.option("--limit", type=click.IntRange(1, MOST), default=20, show_default=True, help="Most runs to list.")
+@click.option("--limit", type=click.IntRange(1, MOST), default=18, show_default=True, help="Most runs to list.")
 @click.option("--parts", is_flag=True, help="List runs on several nodes by node.")
 @prices_option
 @answer_options

@@ -134,7 +134,7 @@ def test_an_answer_is_written_into_a_folder(tmp_path: Path, capsys: pytest.Captu
     assert names == {"experiment.yaml", "figure-1.svg", "02-plot.sql", *written}
     assert all((folder / name).stat().st_size > 0 for name in names)
     assert (folder / "experiment.yaml").read_text() == ANSWERED
-    assert "all 4 answers written to " in capsys.readouterr().err
+    assert "4 answers written to " in capsys.readouterr().err
 
 
 def test_a_study_of_one_side_ends_in_values_and_names_what_has_no_answer_yet(
