@@ -272,10 +272,11 @@ def _changes(history: History) -> str:
         scale = notation([before.median, after.median], series.unit)
         levels = f"from {scale.write_bare(before.median)} to {scale.write(after.median)}"
         evidence = f"{_change(before, after)}, {before.values} and {after.values} {_counted(series)}"
-        changed = ", ".join(release.words for release in after.releases) or "no recorded fact"
+        changed = ", ".join(release.words for release in after.releases)
+        cause = f"Changed at that time: {changed}." if changed else "No recorded fact changed at that time."
         sentences.append(
             f"{series.workload} on {series.node}: {title} {moved} {levels} on {_time(series, after.first)} "
-            f"({evidence}, p = {significant(after.p_value or 0.0, 2)}). At that time {changed} changed."
+            f"({evidence}, p = {significant(after.p_value or 0.0, 2)}). {cause}"
         )
     rest = len(changes) - len(sentences)
     few = [series for series in history.series if series.may_be_days]

@@ -401,7 +401,7 @@ def _sentences(curve: Curve, study: Study) -> Iterator[str]:
         kept = [_kept(side, curve, study) for side in curve.points]
         yield f"{before}Within {write_limits(curve)}, {'; '.join(kept)}."
         before = ""
-        if any(curve.best(side) is points[-1] for side, points in curve.points.items()):
+        if all(curve.best(side) is points[-1] for side, points in curve.points.items()):
             yield "The limit was not reached: higher loads are needed to find it."
     title = _title(curve.limits.metric)
     for crossing in curve.crossings:
