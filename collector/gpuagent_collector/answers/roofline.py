@@ -17,6 +17,7 @@ from gpuagent_collector.answers.roofline_points import (
     Point,
     Roofline,
     Roofs,
+    Side,
     Traffic,
     Trial,
     datasheet_roofs,
@@ -28,6 +29,7 @@ from gpuagent_collector.answers.roofline_points import (
     make_points,
 )
 from gpuagent_collector.choices import PartKind
+from gpuagent_collector.metrics.bounds import UNIT_PERCENT
 from gpuagent_collector.present.answer import Answer, Caveat, Legend, Part, Section, caveat_sections, in_short
 from gpuagent_collector.present.human import in_unit, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
@@ -346,16 +348,28 @@ def answer(study: Study, *, most: int = _SPOKEN_POINTS) -> str:
         if point.has_share:
             intensity = _intensity(point)
             at = f" at {intensity} FLOP/byte" if intensity else ""
-            rate, idle = in_unit("FLOP/s")(point.flops_per_second), ""
-            if point.busy_percent is not None and 100 - point.busy_percent >= _OFTEN_IDLE_PERCENT:
-                share = significant(100 - point.busy_percent)
-                idle = f"; its GPU was idle for {share} % of a step, so launches or input limit it before any roof"
-            known.append(f"{point.mark} {point.label}{where}: {rate}{at}, {_describe_share(point)}{idle}.")
+            rate = in_unit("FLOP/s")(point.flops_per_second)
+            reached = f"{point.label} ({point.mark}){where} reaches {rate}{at}"
+            known.append(f"{reached}, {_describe_share(point)}; {_describe_limit(point)}.")
     sentences = in_short(known, most=most)
     unknown = [f"{point.label}{where}" for point, where in points if not point.has_share]
     if unknown:
         sentences.append(f"What bounds {first_few(unknown)} could not be determined, because no roof is known.")
     return " ".join(sentences)
+
+
+def _describe_limit(point: Point) -> str:
+    """Return what limits a point. Below 60 % of a roof, as for Nsight Compute, that roof does not."""
+    if point.busy_percent is not None and 100 - point.busy_percent >= _OFTEN_IDLE_PERCENT:
+        share = significant(100 - point.busy_percent)
+        return f"its GPU was idle for {share} % of a step, so launches or input limit it before any roof"
+    shares = next((each for each in (point.measured, point.datasheet) if each.roof_percent is not None), None)
+    if shares is None or shares.roof_percent is None:
+        return "no roof is shown to limit it"
+    if shares.roof_percent >= UNIT_PERCENT and shares.side:
+        return f"{'arithmetic' if shares.side is Side.COMPUTE else 'memory bandwidth'} limits it"
+    is_least = point.traffic_by is Traffic.LEAST
+    return "no roof is shown to limit it" if is_least else "too little for that to limit it"
 
 
 def _describe_share(point: Point) -> str:
@@ -364,8 +378,8 @@ def _describe_share(point: Point) -> str:
     for name, shares in sources:
         if shares.roof_percent is not None:
             least = "at least " if point.traffic_by is Traffic.LEAST else ""
-            side = f" on the {shares.side.value} side" if shares.side else ""
-            return f"{least}{significant(shares.roof_percent, 2)} % of the {name} roof{side}"
+            side = f"{shares.side.value} " if shares.side else ""
+            return f"{least}{significant(shares.roof_percent, 2)} % of the {name} {side}roof"
     for name, shares in sources:
         if shares.mfu_percent is not None:
             return f"{significant(shares.mfu_percent, 2)} % of the {name} peak of its arithmetic"

@@ -83,6 +83,8 @@ def _shift(of: object) -> Shift | None:
         return of.judgement.shift
     if not isinstance(of, Overall):
         return None
+    if of.common:
+        return of.common
     mean = of.mean
     # A mean is not tested, and nothing is drawn of a p-value.
     return Shift(scale=Scale.RATIO, estimate=mean.ratio, low=mean.low, high=mean.high, alpha=mean.alpha, p_value=nan)
