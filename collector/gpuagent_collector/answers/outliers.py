@@ -436,7 +436,7 @@ def answer(outliers: Outliers, *, most: int = _MOST_NAMED) -> str:
     """Return the units to look at first, and what was looked at."""
     by_unit = _by_unit(outliers)
     if not outliers.tests and not by_unit:
-        known = f"only {outliers.nodes[0]} has runs" if len(outliers.nodes) == 1 else "fewer have"
+        known = f"only {outliers.nodes[0]} has runs" if len(outliers.nodes) == 1 else "no kind has so many with runs"
         return (
             f"It takes {LEAST_VALUES} nodes or GPUs of one kind that ran the same to find those that differ, and "
             f"{known}. The experiment fleet-check, run on each node, measures all of them alike."

@@ -574,12 +574,14 @@ def render_ladder(ladder: Ladder, path: str | None) -> Answer:
         points = tuple((f"{each.title}: {' / '.join(each.values)}", each.remedy) for each in ladder.fixed)
         sections.append(Section("Not separated, because the experiment cannot set it", [Bullets(points=points)]))
     runs = ladder.repeats * len(ladder.rungs)
-    to_run = harmless(shlex.join(["gpuagent", "experiment", "run", path or "", *ladder.recorded.of_agent]))
-    then = f"To make them: {to_run}" if path else "-o FILE writes the experiment."
+    then = f"{path} has the experiment." if path else "The next command writes the experiment."
+    to_write = {"--by": comparison.request.by, "-o": "why.yaml"}
+    command = write_command("plan", to_write, block.workload, "--why", foot, top)
+    if path:
+        command = harmless(shlex.join(["gpuagent", "experiment", "run", path, *ladder.recorded.of_agent]))
     if ladder.has_run:
-        compared = write_command("compare", {"--by": "command", "--workload": block.workload})
-        then = f"Each of these cells has run already: `{compared}` shows what each option changes."
-    asked = {"--by": comparison.request.by, "-o": "why.yaml"}
+        then = "Each of these cells has run already, so the next command shows what each option changes."
+        command = write_command("compare", {"--by": "command", "--workload": block.workload})
     return Answer(
         heading=f"Why {tell_apart(block, comparison.layout.blocks)} differs between {foot} and {top}",
         text=f"From {foot} to {top}, an experiment can change {counted(len(ladder.rungs) - 1, 'fact')}, one after "
@@ -597,7 +599,7 @@ def render_ladder(ladder: Ladder, path: str | None) -> Answer:
             "file": write_experiment(ladder),
         },
         csv=[rungs],
-        next=None if path else write_command("plan", asked, block.workload, "--why", foot, top),
+        next=command,
         sides=comparison.layout.sides,
     )
 
