@@ -84,10 +84,6 @@ class Caveat:
     remedy: str
 
 
-# Of the first screen: more have no room in 24 lines.
-_MOST_WARNINGS = 2
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Answer:
     """Everything that a command says, for all formats.
@@ -126,18 +122,19 @@ class Answer:
     notes: Sequence[str] = ()
     failed: bool = False
 
-    def document(self, *, wide: bool = True, brief: bool = False) -> list[Section]:
+    def document(self, *, wide: bool = True, brief: bool = False, warnings: int = 2) -> list[Section]:
         """Return all sections with their tables as text, and long names of sides cut.
 
         Args:
             wide: whether there is room for all columns.
             brief: whether it is the first screen: no details, tables cut, and only the gravest warnings.
+            warnings: of a first screen, the most.
         """
         text = self.short if brief and self.short is not None else self.text
         sections = [Section(self.heading, [*([text] if text else []), *self.parts])]
         sections += [section for section in self.sections if not (brief and section.is_detail)]
         if brief and self.caveats:
-            points = tuple((f"{each.text} → {each.remedy}", "") for each in self.caveats[:_MOST_WARNINGS])
+            points = tuple((f"{each.text} → {each.remedy}", "") for each in self.caveats[:warnings])
             sections[-1] = replace(sections[-1], parts=[*sections[-1].parts, Bullets(points=points)])
         else:
             sections += caveat_sections(self.caveats)
@@ -145,7 +142,7 @@ class Answer:
             statements = counted(len(self.statements), "statement")
             text = f"--show-sql prints the {statements} of this answer; --json has everything."
             sections.append(Section("SQL", [text]))
-        hidden = len(self.caveats) - _MOST_WARNINGS
+        hidden = len(self.caveats) - warnings
         more = [counted(hidden, "more warning")] if hidden > 0 else []
         more += [self.more] if self.more else []
         last: Part = f"--all shows {', '.join(more)}." if brief and more else ""

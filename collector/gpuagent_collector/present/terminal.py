@@ -45,10 +45,23 @@ def table_width(column_widths: list[int]) -> int:
 _WIDE_COLUMNS = 120
 
 
+# Of a terminal of 24 lines; the others are the place that was read, and the prompt.
+_FIRST_LINES = 22
+
+
 def print_answer(console: Console, answer: Answer) -> None:
-    """Print an answer as wide as the console."""
+    """Print an answer as wide as the console; of two warnings the second where a first screen has room for it."""
+    with console.capture() as capture:
+        _print_document(console, answer, warnings=2)
+    if not answer.everything and capture.get().count("\n") > _FIRST_LINES and len(answer.caveats) > 1:
+        with console.capture() as capture:
+            _print_document(console, answer, warnings=1)
+    console.file.write(capture.get())
+
+
+def _print_document(console: Console, answer: Answer, warnings: int) -> None:
     wide = console.width >= _WIDE_COLUMNS
-    for section in answer.document(wide=wide, brief=not answer.everything):
+    for section in answer.document(wide=wide, brief=not answer.everything, warnings=warnings):
         heading = Text(harmless(section.heading), style="bold", overflow="ellipsis")
         console.print(Rule(heading, align="left", style="dim"))
         for part in section.parts:
