@@ -316,8 +316,8 @@ class Agent:
     def _say_goodbye(self) -> None:
         """Record the end of the session, after all its samples; a broken agent, like a killed one, records none."""
         if self._owners is not None:
-            for row in self._owners.last_states(self._clock.now()):
-                self._buffer.add_record("owners", row)
+            for table, row in self._owners.last_states(self._clock.now()):
+                self._buffer.add_record(table, row)
         if not self.failure:
             self._buffer.add_record("session_ends", {"time": self._clock.now().unix_nano})
 

@@ -83,7 +83,7 @@ _RowKey = tuple[str, int | str | None]
 _TOO_LARGE = 2**63
 
 # Tables whose rows are no samples; they survive a full spool.
-_NEVER_DROPPED = frozenset({"gpu_events", "owners", "run_events"})
+_NEVER_DROPPED = frozenset({"gpu_events", "owner_steps", "owners", "run_events"})
 
 
 @dataclass(slots=True)

@@ -7,8 +7,8 @@ import json
 import os
 import pwd
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Set
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import closing, suppress
 from pathlib import Path
 
 from gpuagent.clock import Instant
@@ -19,9 +19,20 @@ from gpuagent.sources.support.activity import Held, Use
 from gpuagent.sources.support.cgroups import parse_mounts
 from gpuagent.sources.support.files import OptionalFile, open_needed, read_text
 from gpuagent.sources.support.nvml_api import NvmlError
-from gpuagent.sources.support.owner import Groups, Owner, OwnerFacts, without_names
+from gpuagent.sources.support.owner import Owner, OwnerFacts, without_names
+from gpuagent.sources.support.pod_resources import Kubelet
+from gpuagent.sources.support.pods import Missing, Pods
 from gpuagent.sources.support.processes import read_process_file
-from gpuagent.sources.support.units import Unit, held_gpus, parse_count, parse_environment, parse_unit, slurm_job
+from gpuagent.sources.support.units import (
+    Unit,
+    held_gpus,
+    parse_count,
+    parse_environment,
+    parse_unit,
+    slurm_job,
+    slurm_step,
+)
+from gpuagent.sources.support.work import Groups, Step, Work
 from gpuagent_common.keys import key
 
 # Between two samples of an owner.
@@ -36,9 +47,8 @@ FLOOR_CPU_SECONDS, FLOOR_SECONDS = 10.0, 60.0
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 # Of each owner's processes: reading those of more takes too long for once a second.
 _FEW_PROCESSES = 16
-_MOST_OWNERS = 1000
+_MOST_OWNERS, _MOST_STEPS = 1000, 1000
 _MOST_WORDS, _MOST_CHARACTERS = 20, 300
-_LOGS = Path("/var/log/pods")
 # The first process of each pod, which only holds its namespaces.
 _PAUSE = ("/pause", "pause")
 
@@ -66,11 +76,13 @@ class Owners:
         total_kib = (read_text(context.proc / "meminfo") or "").partition("MemTotal:")[2].split(" kB")[0].strip()
         self._memory_bytes = int(total_kib) * 1024 if total_kib.isdecimal() else None
         self._uuids = _list_gpus(context)
+        self._pods = Pods(context.cluster, lambda socket: Kubelet(socket, self._uuids, _list_minors(context)))
         # Of each process its owner, or that it has none worth a look; young ones are looked at twice, since a process
         # is moved into its group, and becomes its program, after it has begun.
         self._owner_of: dict[int, Owner | None] = {}
         self._young: set[int] = set()
         self._owners: dict[Unit, Owner] = {}
+        self._step_of: dict[int, Step] = {}  # of a job of Slurm, by process
         # Those without a process, the latest last: a job without a group of its own may go on after a pause.
         self._paused: dict[int, Owner] = {}
         # Of ended processes on GPUs, whose last use the driver tells later; the latest last.
@@ -85,6 +97,7 @@ class Owners:
         """Yield the samples of all owners every 5 s, and their states when they are found, change much and end."""
         seconds = now.monotonic_seconds
         ended = self._scan(now)
+        self._follow_pods(seconds)
         is_due = seconds >= self._next_sample_seconds
         on_gpus = self._find_on_gpus(seconds)
         if is_due:
@@ -94,25 +107,33 @@ class Owners:
             if not owner.is_reported:
                 continue
             if is_due:
-                yield from _readings("owner_samples", owner.samples())
+                yield from owner.samples()
+            yield from owner.steps_since(now)
             if seconds >= owner.next_state_seconds:
                 age = seconds - owner.seen_seconds
                 owner.next_state_seconds = seconds + max(2 * age, _FIRST_STATE_SECONDS)
-                yield from _readings("owners", owner.states(seconds, None))
+                yield from owner.states(seconds, None)
         for owner in ended:
             if owner.is_reported:
-                yield from _readings("owners", owner.states(seconds, now.unix_nano))
+                yield from owner.states(seconds, now.unix_nano)
+                owner.steps.clear()
 
-    def last_states(self, now: Instant) -> Iterator[Mapping[str, Value]]:
-        """Yield the rows of `owners` for an agent that stops."""
+    def last_states(self, now: Instant) -> Iterator[tuple[str, Mapping[str, Value]]]:
+        """Yield the rows for an agent that stops, with their tables."""
         for owner in self._owners.values():
             if owner.is_reported:
-                for _, values in owner.states(now.monotonic_seconds, None):
-                    yield {"time": now.unix_nano, **values}
+                for reading in owner.states(now.monotonic_seconds, None):
+                    yield reading.table, {"time": now.unix_nano, **reading.values}
 
     def close(self) -> None:
-        """Close /proc/loadavg."""
+        """Close /proc/loadavg, and leave the kubelet."""
         self._loadavg.close()
+        self._pods.close()
+
+    def look_at_pods(self) -> Sequence[Missing]:
+        """Ask for the pods of this node; return what is unknown of them."""
+        self._pods.look()
+        return self._pods.missing
 
     def _scan(self, now: Instant) -> list[Owner]:
         """Assign new processes to their owners; return the owners that have none left.
@@ -131,14 +152,15 @@ class Owners:
         self._forget(gone)
         new = alive - self._owner_of.keys()
         for pid in (self._young & alive) | new:
-            before, owner = self._owner_of.get(pid), self._find_owner(pid, now)
+            before = self._owner_of.get(pid)
+            if step := self._step_of.pop(pid, None):
+                step.pids.discard(pid)
+            owner = self._find_owner(pid, now)
             if before is not None and before is not owner:
                 before.pids.discard(pid)
             self._owner_of[pid] = owner
             if owner is not None:
-                owner.pids.add(pid)
-                if owner.seen_seconds == now.monotonic_seconds:
-                    owner.started_unix_nano = min(owner.started_unix_nano, self._began_at(pid, now))
+                self._add_process(owner, pid, now)
                 self._describe(owner, pid)
         self._young = new
         ended = [owner for owner in self._owners.values() if not owner.pids]
@@ -149,8 +171,15 @@ class Owners:
             del self._paused[next(iter(self._paused))]
         return ended
 
+    def _add_process(self, work: Work, pid: int, now: Instant) -> None:
+        work.pids.add(pid)
+        if work.seen_seconds == now.monotonic_seconds:
+            work.started_unix_nano = min(work.started_unix_nano, self._began_at(pid, now))
+
     def _forget(self, gone: Set[int]) -> None:
         for pid in gone:
+            if step := self._step_of.pop(pid, None):
+                step.pids.discard(pid)
             if owner := self._owner_of.pop(pid):
                 owner.pids.discard(pid)
                 if owner.parts:
@@ -181,7 +210,8 @@ class Owners:
             return None
         if unit not in self._owners and len(self._owners) < _MOST_OWNERS:
             groups = Groups.find(text, unit.group, self._mounts)
-            place, job = self._find_pod(unit.name) if unit.kind == "pod" else (None, unit.name)
+            named = self._pods.find_name(unit.name) if unit.kind == "pod" and self._has_names else None
+            place, job = (named[0], "/".join(named)) if named else (None, unit.name)
             # Requeued jobs and restarted units are others; an agent that restarts finds the same.
             incarnation = groups.inode if groups else variables.get("SLURM_RESTART_COUNT", "0")
             owner_id = key(f"{self._boot}/{unit.kind}/{unit.name}/{incarnation}")
@@ -195,22 +225,36 @@ class Owners:
                     facts=OwnerFacts(job=job, number=unit.name if unit.kind == "slurm" else None, place=place),
                     started_unix_nano=now.unix_nano,
                     seen_seconds=now.monotonic_seconds,
-                    memberships=text,
                     groups=groups,
                 )
-        return self._owners.get(unit)
+        owner = self._owners.get(unit)
+        if owner is not None and unit.kind == "slurm" and (name := slurm_step(text, variables)):
+            self._put_into_step(owner, name, pid, text, now)
+        return owner
 
-    def _find_pod(self, uid: str) -> tuple[str | None, str]:
-        """Return the namespace, and NAMESPACE/NAME of a pod: the kubelet's folder of its logs has both.
+    def _put_into_step(self, owner: Owner, name: str, pid: int, memberships: str, now: Instant) -> None:
+        step = owner.steps.get(name)
+        if step is None and len(owner.steps) < _MOST_STEPS:
+            step = owner.steps[name] = Step(
+                name=name,
+                started_unix_nano=now.unix_nano,
+                seen_seconds=now.monotonic_seconds,
+                groups=Groups.find(memberships, f"step_{name}", self._mounts),
+            )
+        if step is not None:
+            self._step_of[pid] = step
+            self._add_process(step, pid, now)
 
-        Without this folder the pod goes by its UID.
-        """
-        with suppress(OSError):
-            for name in os.listdir(_LOGS) if self._has_names else ():  # noqa: PTH208 - of names alone
-                namespace, _, rest = name.partition("_")
-                if rest.endswith(f"_{uid}"):
-                    return namespace, f"{namespace}/{rest.removesuffix(f'_{uid}')}"
-        return None, uid
+    def _follow_pods(self, seconds: float) -> None:
+        """Add to the pods that were found what the kubelet and the API server have said of them since."""
+        pods = [owner for owner in self._owners.values() if owner.unit.kind == "pod"]
+        if not pods:
+            return
+        known = self._pods.follow(frozenset(owner.unit.name for owner in pods))
+        for owner in pods:
+            pod = known.get(owner.unit.name)
+            if pod is not None and pod != owner.pod:
+                owner.note_pod(pod, seconds, has_names=self._has_names)
 
     def _began_at(self, pid: int, now: Instant) -> int:
         """Return when a process began, by the node's wall clock."""
@@ -245,7 +289,7 @@ class Owners:
         elif kind == "slurm" and (text is not None or not uid):  # a daemon of the job
             return
         gpus = held_gpus(kind, variables, self._uuids)
-        if gpus is not None:
+        if gpus is not None and (owner.pod is None or owner.pod.gpus is None):
             owner.hold(gpus, owner.seen_seconds)
         # Of a pod's containers any one may have GPUs.
         if gpus is not None or kind not in ("slurm", "pod"):
@@ -271,6 +315,8 @@ class Owners:
             for pid, held in processes.items():
                 if owner := self._owner_of.get(pid):
                     found[owner.owner_id][uuid].append(held)
+                    if step := self._step_of.get(pid):
+                        step.gpus.add(uuid)
                     if uuid in owner.parts:
                         owner.parts[uuid].seen_seconds = seconds
                     if not owner.has_gpu_command:
@@ -288,9 +334,10 @@ class Owners:
         owner.is_reported = True
         # Jobs end at once: what they used since the last look would be missing.
         if is_due or (owner.unit.kind == "slurm" and (owner.groups or len(owner.pids) <= _FEW_PROCESSES)):
-            owner.read_cpu(self._proc)
+            owner.read(self._proc, self._memory_bytes, with_memory=is_due)
         if is_due:
-            owner.read_memory(self._proc, self._memory_bytes)
+            for step in owner.steps.values():
+                step.sees_gpus = step.sees_gpus or bool(self._holders.processes)
             owner.follow_gpus(seconds, on_gpus, self._holders.processes, owner.cores_since(seconds))
         if is_due or any(part.is_new for part in owner.parts.values()):
             self._count(owner, seconds, is_end=False)
@@ -335,14 +382,9 @@ class Owners:
         before = owner.floor
         if owner.unit.kind == "user" or (before is not None and seconds - before[1] < FLOOR_SECONDS):
             return False
-        owner.read_cpu(self._proc)
+        owner.read(self._proc, None, with_memory=False)
         owner.floor = (owner.cpu_seconds or 0.0, seconds)
         return before is not None and owner.floor[0] - before[0] >= FLOOR_CPU_SECONDS
-
-
-def _readings(table: str, rows: Iterable[tuple[str, Mapping[str, Value]]]) -> Iterator[Reading]:
-    for row_key, values in rows:
-        yield Reading(table=table, key=row_key, values=values)
 
 
 def _short_text(text: str | None) -> str | None:
@@ -361,6 +403,15 @@ def _list_gpus(context: SourceContext) -> tuple[str, ...]:
         return ()
     finally:
         nvml.close()
+
+
+def _list_minors(context: SourceContext) -> Mapping[int, str]:
+    """Return the UUIDs of the GPUs by the numbers of their device files."""
+    minors: dict[int, str] = {}
+    with suppress(NvmlError), closing(context.open_nvml()) as nvml:
+        for uuid in nvml.devices():
+            minors[int(nvml.ask("nvmlDeviceGetMinorNumber", uuid))] = uuid
+    return minors
 
 
 def _uid_of(proc: Path, pid: int) -> int | None:

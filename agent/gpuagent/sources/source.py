@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 from gpuagent.clock import Instant
 from gpuagent.sources.support.activity import Activity, GpuHolders
+from gpuagent.sources.support.cluster import Cluster
 from gpuagent.sources.support.nvml_api import OpenNvml, open_nvml
 
 # A cell of a sample. None is absent, which differs from 0.
@@ -114,6 +115,7 @@ class SourceContext:
     # What is recorded of the owners of work: full, ids or off; and the only Slurm job that counts, None: everything.
     owners: str = "full"
     only_job: str | None = None
+    cluster: Cluster = field(default_factory=Cluster)
 
 
 class Source(Protocol):

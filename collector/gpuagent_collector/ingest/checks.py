@@ -28,6 +28,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "session_devices": ("uuid", "name", "architecture", "compute_capability", "pci_bus_id"),
     "run_requests": ("run_id", "experiment", "workload", "environment", "interference"),
     "run_states": ("status",),
+    "owner_steps": ("step",),
     "owners": ("kind", "job", "number", "title", "user_name", "account", "place"),
 }
 

@@ -3,26 +3,17 @@
 A held GPU is idle when no kernel has run on it for 15 minutes. While its job's CPUs work and none of the job's GPUs
 does, as when it loads data or compiles, the job counts as preparing: for an hour at most."""
 
-import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from gpuagent.sources.process_tree import RisingSum, tree_use
-from gpuagent.sources.source import Value
+from gpuagent.clock import Instant
+from gpuagent.sources.process_tree import RisingSum
+from gpuagent.sources.source import Reading, Value
 from gpuagent.sources.support.activity import Held, Use
-from gpuagent.sources.support.cgroups import (
-    Group,
-    MemoryUse,
-    Mount,
-    find_group,
-    open_cpu,
-    open_memory,
-    parse_memberships,
-)
-from gpuagent.sources.support.files import parse_flat, parse_number, read_text
-from gpuagent.sources.support.units import Unit, cut_path
+from gpuagent.sources.support.pods import Pod
+from gpuagent.sources.support.units import Unit
+from gpuagent.sources.support.work import Step, Work
 from gpuagent_common.keys import key
 
 IDLE_SECONDS = 15 * 60.0
@@ -79,9 +70,6 @@ class HeldTime:
             self.idle_seconds = seconds - self.since
         else:
             self.idle_seconds = self.quiet_seconds + quiet if quiet >= IDLE_SECONDS else 0.0
-
-
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -190,17 +178,16 @@ def _sum(values: Sequence[float | int | None]) -> int | None:
 
 
 @dataclass(slots=True, kw_only=True)
-class Owner:
+class Owner(Work):
     """One owner of work: its processes, its group, and its counters."""
 
     unit: Unit
     owner_id: int
     facts: OwnerFacts
-    started_unix_nano: int
-    seen_seconds: float
-    memberships: str
-    groups: "Groups | None"
-    pids: set[int] = field(default_factory=set)
+    # Of a job of Slurm, those that have processes, by their names.
+    steps: dict[str, Step] = field(default_factory=dict)
+    # Of a pod, what the node's kubelet and the API server say of it; None: nothing yet.
+    pod: Pod | None = None
     uid: int | None = None
     parts: dict[str, Part] = field(default_factory=dict)
     # The process that said what was allocated, the one that the command is of, and whether it is on a GPU.
@@ -212,35 +199,23 @@ class Owner:
     is_holder: int | None = None
     # CPU time when it was looked at for the floor last, and when.
     floor: tuple[float, float] | None = None
-    # CPU time of processes that have ended without a parent that waited.
-    rising: RisingSum = field(default_factory=RisingSum)
-    cpu_seconds: float | None = None
     cpu_before: tuple[float, float] | None = None
-    memory_bytes: int | None = None
-    memory_max_bytes: int | None = None
     next_state_seconds: float = 0.0
 
-    def read_cpu(self, proc: Path) -> None:
-        """Read the CPU time: of its group, else of its processes."""
-        used_seconds = self.groups.read_cpu_seconds() if self.groups else None
-        if used_seconds is None:
-            ticks = self.rising.follow(tree_use(proc, self.pids, None).cpu_ticks) or 0
-            used_seconds = ticks / _TICKS_PER_SECOND
-        # A group that has just been removed has no time left to read.
-        self.cpu_seconds = max(used_seconds, self.cpu_seconds or 0.0)
+    def read(self, proc: Path, total_bytes: int | None, *, with_memory: bool) -> None:
+        """Read the CPU time of it and of its steps, and the memory; `total_bytes` is the node's.
 
-    def read_memory(self, proc: Path, total_bytes: int | None) -> None:
-        """Read the memory, page cache left out: of its group, else of its processes."""
-        memory = self.groups.read_memory() if self.groups else None
-        if memory is None:
-            self.memory_bytes = tree_use(proc, self.pids, None).anonymous_bytes
-        else:
-            self.memory_bytes, limit = memory.anonymous_bytes, memory.limit_bytes
+        Of a job without a group of its own the processes of steps are read once, for both.
+        """
+        for step in self.steps.values():
+            step.read_use(proc, with_memory=with_memory)
+        memory = self.read_use(proc, self.steps.values(), with_memory=with_memory)
+        if memory is not None:
+            limit = memory.limit_bytes
             if self.facts.memory_held_bytes is None and limit is not None and total_bytes and limit < total_bytes:
                 self.facts.memory_held_bytes = limit
             if self.facts.held_cores is None and self.groups:
                 self.facts.held_cores = self.groups.read_limit_cores()
-        self.memory_max_bytes = max(filter(None, (self.memory_bytes, self.memory_max_bytes)), default=None)
 
     def cores_since(self, seconds: float) -> float | None:
         """Return the CPU time by wall time since the last call; None: unknown."""
@@ -280,6 +255,16 @@ class Owner:
         for part in self.parts.values():
             part.counter_joules = part.counter_busy_seconds = part.uncounted_seconds = None
 
+    def note_pod(self, pod: Pod, seconds: float, *, has_names: bool) -> None:
+        """Note what is known of it as a pod: its names unless they are not to be stored, what made it, its GPUs."""
+        self.pod = pod
+        if has_names:
+            self.facts.job, self.facts.place = f"{pod.namespace}/{pod.name}", pod.namespace
+            self.facts.title = pod.maker or self.facts.title
+        if pod.gpus is not None:
+            self.hold(pod.gpus, seconds)
+        self.next_state_seconds = 0.0
+
     def hold(self, uuids: Sequence[str], seconds: float) -> None:
         """Note the GPUs that are allocated to it; those that it uses beside are not."""
         self.is_holder = int(bool(uuids))
@@ -288,8 +273,8 @@ class Owner:
         for part in self.parts.values():
             part.is_held = part.uuid in uuids
 
-    def states(self, seconds: float, ended_unix_nano: int | None) -> Iterator[tuple[str, dict[str, Value]]]:
-        """Yield the rows that say who it is and what has been counted: its own, and one for each GPU."""
+    def states(self, seconds: float, ended_unix_nano: int | None) -> Iterator[Reading]:
+        """Yield the rows that say who it is and what has been counted: its own, and one for each GPU and each step."""
         facts: dict[str, Value] = asdict(self.facts)
         shared: dict[str, Value] = {
             "owner_id": self.owner_id,
@@ -300,15 +285,42 @@ class Owner:
             "observed_seconds": seconds - self.seen_seconds,
         }
         counted: dict[str, Value] = {"cpu_seconds": self.cpu_seconds, "memory_max_bytes": self.memory_max_bytes}
-        yield f"{self.owner_id}", {**shared, **counted, "is_held": self.is_holder}
+        yield Reading("owners", {**shared, **counted, "is_held": self.is_holder}, f"{self.owner_id}")
         for part in self.parts.values():
-            yield f"{self.owner_id}/{part.uuid}", {**shared, "device_id": key(part.uuid), **part.totals()}
+            values = {**shared, "device_id": key(part.uuid), **part.totals()}
+            yield Reading("owners", values, f"{self.owner_id}/{part.uuid}")
+        for step in self.steps.values():
+            yield self._state_of(step, seconds, ended_unix_nano)
 
-    def samples(self) -> Iterator[tuple[str, dict[str, Value]]]:
+    def steps_since(self, now: Instant) -> Iterator[Reading]:
+        """Yield the rows of steps that have begun or ended since the last call; those that have ended are forgotten."""
+        for step in list(self.steps.values()):
+            if not step.pids:
+                del self.steps[step.name]
+                yield self._state_of(step, now.monotonic_seconds, now.unix_nano)
+            elif not step.is_recorded:
+                yield self._state_of(step, now.monotonic_seconds, None)
+            step.is_recorded = True
+
+    def _state_of(self, step: Step, seconds: float, ended_unix_nano: int | None) -> Reading:
+        """Return the row that says what has been counted of one of its steps."""
+        values: dict[str, Value] = {
+            "owner_id": self.owner_id,
+            "step": step.name,
+            "started_at": step.started_unix_nano,
+            "ended_at": ended_unix_nano,
+            "observed_seconds": seconds - step.seen_seconds,
+            "cpu_seconds": step.cpu_seconds,
+            "memory_max_bytes": step.memory_max_bytes,
+            "gpus_used": len(step.gpus) if step.sees_gpus else None,
+        }
+        return Reading("owner_steps", values, f"{self.owner_id}.{step.name}")
+
+    def samples(self) -> Iterator[Reading]:
         """Yield the rows of this moment."""
         of_owner: dict[str, Value] = {"owner_id": self.owner_id}
         counted: dict[str, Value] = {"cpu_seconds": self.cpu_seconds, "memory_used_bytes": self.memory_bytes}
-        yield f"{self.owner_id}", {**of_owner, **counted}
+        yield Reading("owner_samples", {**of_owner, **counted}, f"{self.owner_id}")
         for part in self.parts.values():
             totals = part.totals()
             values: dict[str, Value] = {
@@ -318,60 +330,7 @@ class Owner:
                 **{name: totals[name] for name in ("gpu_seconds", "energy_joules", "idle_seconds")},
                 "idle_now_seconds": part.held.idle_seconds if part.gpu_seconds is not None else None,
             }
-            yield f"{self.owner_id}/{part.uuid}", {**of_owner, **values}
-
-
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """The control groups of an owner, read without staying open: a node may have hundreds."""
-
-    cpu: Group | None
-    accounting: Group | None
-    memory: Group | None
-
-    @classmethod
-    def find(cls, memberships_text: str, folder: str | None, mounts: Sequence[Mount]) -> "Groups | None":
-        """Return the groups of the unit with this group's folder; None: none is visible."""
-        if folder is None:
-            return None
-        cut = {name: cut_path(path, folder) for name, path in parse_memberships(memberships_text).items()}
-        known = {name: path for name, path in cut.items() if path is not None}
-        found = [find_group(name, known, mounts) for name in ("cpu", "cpuacct", "memory")]
-        return cls(*found) if any(found) else None
-
-    @property
-    def inode(self) -> int | None:
-        """Return the number of the group's folder, which a later group of this name does not have."""
-        group = self.accounting or self.cpu or self.memory
-        try:
-            return group.directory.stat().st_ino if group else None
-        except OSError:
-            return None
-
-    def read_cpu_seconds(self) -> float | None:
-        """Return the CPU time; None: it is not visible."""
-        if self.accounting is not None and not self.accounting.is_v2:
-            nanoseconds = parse_number(read_text(self.accounting.directory / "cpuacct.usage"))
-            return None if nanoseconds is None else nanoseconds / 1e9
-        group = self.cpu or self.accounting
-        micros = parse_flat(read_text(group.directory / "cpu.stat")).get("usage_usec") if group else None
-        return None if micros is None else micros / 1e6
-
-    def read_limit_cores(self) -> float | None:
-        """Return the CPUs that it may use at most; None: unlimited, or not visible."""
-        files = open_cpu(self.cpu, self.accounting)
-        if files is None:
-            return None
-        with closing(files):
-            return files.read().limit_cores
-
-    def read_memory(self) -> MemoryUse | None:
-        """Return the memory and its limit; None: they are not visible."""
-        files = open_memory(self.memory)
-        if files is None:
-            return None
-        with closing(files):
-            return files.read()
+            yield Reading("owner_samples", {**of_owner, **values}, f"{self.owner_id}/{part.uuid}")
 
 
 def without_names(facts: OwnerFacts, uid: int | None) -> OwnerFacts:

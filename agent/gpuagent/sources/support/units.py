@@ -10,7 +10,10 @@ from gpuagent.sources.support.gpu_processes import parse_place
 
 # Slurm's groups: /slurm/uid_UID/job_ID/… in version 1, …/slurmstepd.scope/job_ID/… in version 2; with several daemons
 # on a node their names have the node's.
-_SLURM = re.compile(r"/[^/]*slurm[^/]*(?:/uid_\d+)?/(job_(\d+))(?=/|$)")
+_SLURM = re.compile(r"/[^/]*slurm[^/]*(?:/uid_\d+)?/(job_(\d+))(?=/|$)(?:/step_(\w{1,12}))?")
+
+# The numbers of the steps that have names, as slurm.h has them.
+_STEPS = {0xFFFFFFFA: "interactive", 0xFFFFFFFB: "batch", 0xFFFFFFFC: "extern"}
 
 # Anyone can set any variable: longer numbers are none of Slurm's, and no node has more GPUs.
 _NUMBER = re.compile(r"[0-9]{1,12}")
@@ -53,6 +56,22 @@ def parse_unit(cgroup: str) -> Unit | None:
         if part.endswith((".service", ".scope")) and part != "init.scope":
             return Unit("session" if re.fullmatch(r"session-\w+\.scope", part) else "unit", part, part)
     return None
+
+
+def slurm_step(cgroup: str, variables: Mapping[str, str]) -> str | None:
+    """Return the step of a job's process, as `sacct` calls it after the dot; None: nothing says.
+
+    Its control group has it, else its variables. Those of the batch script's processes have none, but name the node,
+    which distinguishes them from the shell of a mere allocation.
+    """
+    for path in parse_memberships(cgroup).values():
+        job = _SLURM.search(path)
+        if job and job[3]:
+            return job[3]
+    number = parse_count(variables, "SLURM_STEP_ID")
+    if number is not None:
+        return _STEPS.get(number, str(number))
+    return "batch" if "SLURMD_NODENAME" in variables else None
 
 
 def cut_path(path: str, group: str) -> str | None:
