@@ -15,6 +15,7 @@ from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
     from gpuagent.environments.environment import Environment
+    from gpuagent.sources.support.pods import Missing
 
 _GB = 10**9
 
@@ -37,12 +38,15 @@ def command(with_cost: bool, as_json: bool, **options: Any) -> None:
     from gpuagent.environments import ENVIRONMENTS
     from gpuagent.sampling.costs import measure_costs
     from gpuagent.sources import open_sources
+    from gpuagent.sources.owners import Owners
     from gpuagent.sources.source import SourceContext
 
     surroundings = facts.Surroundings()
     spool, node_uuid = find_place(config)
     opened, unavailable = open_sources(SourceContext())
     costs = measure_costs(opened, config.rate_hz, SystemClock()) if with_cost else []
+    owners = next((source for source in opened if isinstance(source, Owners)), None)
+    missing = owners.check_pods() if owners else None
     for source in opened:
         source.close()
     with waiting_for("gpuagent", "the answers of container engines and drivers"):
@@ -58,6 +62,7 @@ def command(with_cost: bool, as_json: bool, **options: Any) -> None:
         "environments": environments,
         "sources": [_entry(source.name) for source in opened]
         + [_entry(name, str(error), error.remedy) for name, error in unavailable],
+        "pods": None if missing is None else _pods(missing),
         "costs": [{**asdict(cost), "cpu_percent": cost.cpu_percent} for cost in costs],
     }
     click.echo(json.dumps(found, indent=2) if as_json else "\n".join(_lines(found)))
@@ -75,6 +80,14 @@ def _environment(environment: "Environment") -> dict[str, Any]:
 
 def _entry(name: str, reason: str | None = None, remedy: str | None = None) -> dict[str, Any]:
     return {"name": name, "works": reason is None, "reason": reason, "remedy": remedy}
+
+
+def _pods(missing: Iterable["Missing"]) -> list[dict[str, Any]]:
+    from gpuagent.sources.support.pods import WHAT
+
+    by_what = {each.what: each for each in missing}
+    found = {what: by_what.get(what) for what in WHAT}
+    return [_entry(what, each and each.reason, each and each.remedy) for what, each in found.items()]
 
 
 def _running_agent(spool: Path, node_uuid: str) -> dict[str, Any] | None:
@@ -136,6 +149,8 @@ def _lines(found: _Values) -> Iterable[str]:
     yield from (_fill(warning, "    ") for warning in (agent["warnings"] if agent else ()))
     yield from _usable("Environments", found["environments"])
     yield from _usable("Sources", found["sources"])
+    if found["pods"] is not None:
+        yield from _usable("Pods", found["pods"])
     if found["costs"]:
         yield from _costs(found["costs"])
 

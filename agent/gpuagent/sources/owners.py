@@ -130,10 +130,9 @@ class Owners:
         self._loadavg.close()
         self._pods.close()
 
-    def look_at_pods(self) -> Sequence[Missing]:
-        """Ask for the pods of this node; return what is unknown of them."""
-        self._pods.look()
-        return self._pods.missing
+    def check_pods(self) -> Sequence[Missing] | None:
+        """Return what is unknown of the pods of this node; None: it is no node of Kubernetes."""
+        return self._pods.check() if self._pods.are_expected else None
 
     def _scan(self, now: Instant) -> list[Owner]:
         """Assign new processes to their owners; return the owners that have none left.

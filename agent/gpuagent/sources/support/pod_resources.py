@@ -38,7 +38,7 @@ class Kubelet:
         self.socket = socket
         self._uuids = uuids
         self._minors = minors
-        self._channel: "grpc.Channel | None" = None
+        self._channel: grpc.Channel | None = None
 
     def list_gpus(self) -> dict[PodName, tuple[str, ...] | None]:
         """Return the GPUs of each pod of the node; None for a pod with one that cannot be named here.

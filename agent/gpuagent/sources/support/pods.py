@@ -9,7 +9,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Set
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +24,10 @@ _LOG = logging.getLogger(__name__)
 _LOOK_SECONDS = 10.0
 # So long the API server is left alone that did not answer, or refused to.
 _PAUSE_SECONDS = 300.0
+
+# What may be unknown of pods.
+WHAT = _GPUS, _UIDS, _OWNERS = "GPUs of pods", "UIDs of pods", "owners of pods"
+_ALLOW = "let this pod's account get pods: make deploy-daemonset PODS=yes"
 
 # The annotation by which a pod out of a file on the node is called in control groups.
 _HASH = "kubernetes.io/config.hash"
@@ -86,13 +89,24 @@ class Pods:
         return self.known
 
     def find_name(self, uid: str) -> PodName | None:
-        """Return namespace and name of a pod out of the kubelet's folder of logs; None: it has none."""
-        with suppress(OSError):
-            for name in os.listdir(self._cluster.logs):  # noqa: PTH208 - of names alone
-                namespace, _, rest = name.partition("_")
-                if rest.endswith(f"_{uid}"):
-                    return namespace, rest.removesuffix(f"_{uid}")
-        return None
+        """Return namespace and name of a pod at once, where the kubelet's logs have them."""
+        return self._read_logs().get(uid)
+
+    @property
+    def are_expected(self) -> bool:
+        """Return whether this is a node of Kubernetes, or a pod."""
+        cluster = self._cluster
+        return cluster.account.host is not None or exists(cluster.socket.parent) or exists(cluster.logs)
+
+    def check(self) -> list[Missing]:
+        """Return what is unknown of the pods of this node."""
+        self.look()
+        if self._api.has_account and self._refusal is None:
+            names = [(pod.namespace, pod.name) for pod in self.known.values()]
+            # Whether there is one of this name says nothing.
+            with self._looking:
+                self._refuse(lambda: self._api.find_pod(*(names or [("default", "none")])[0]))
+        return self.missing + ([self._refusal] if self._refusal and self._refusal not in self.missing else [])
 
     def look(self) -> None:
         """Ask all places once; `known` and `missing` are what they say."""
@@ -100,15 +114,15 @@ class Pods:
             self.missing = []
             listed = self._list_gpus()
             logged = self._read_logs()
-            self._ask_api({*listed, *logged})
-            names = {uid: name for name, uid in logged.items()} | {uid: name for name, (uid, _) in self._found.items()}
+            self._ask_api({*listed, *logged.values()})
+            names = logged | {uid: name for name, (uid, _) in self._found.items()}
             self.known = {
                 uid: Pod(namespace=name[0], name=name[1], gpus=listed.get(name), maker=self._maker_of(name, uid))
                 for uid, name in names.items()
             }
             if not names and listed:
                 remedy = f"let this pod's account get pods (PODS=yes), or mount {self._cluster.logs} read-only"
-                self._miss("UIDs of pods", "neither the API server nor the kubelet's logs tell them", remedy)
+                self._miss(_UIDS, "neither the API server nor the kubelet's logs tell them", remedy)
             for each in self.missing:
                 if each.reason not in self._said:
                     self._said.add(each.reason)
@@ -132,49 +146,52 @@ class Pods:
 
     def _list_gpus(self) -> dict[PodName, tuple[str, ...] | None]:
         socket = self._cluster.socket
-        what = "GPUs of pods"
         if not exists(socket):
-            self._miss(what, f"{socket} is missing or not readable", f"mount {socket.parent} read-only")
+            self._miss(_GPUS, f"{socket} is missing or not readable", f"mount {socket.parent} read-only")
             return {}
         self._kubelet = self._kubelet or self._find_kubelet(socket)
         try:
             return self._kubelet.list_gpus()
         except KubeletError as error:
-            self._miss(what, f"the kubelet does not answer: {error}", f"check that this user may connect to {socket}")
+            self._miss(_GPUS, f"the kubelet does not answer: {error}", f"check that this user may connect to {socket}")
             return {}
 
-    def _read_logs(self) -> dict[PodName, str]:
+    def _read_logs(self) -> dict[str, PodName]:
+        """Return the names of pods by their UID; the kubelet's folder of logs has one for each pod."""
         try:
-            names = [name.split("_") for name in os.listdir(self._cluster.logs)]  # noqa: PTH208 - of names alone
+            folders = os.listdir(self._cluster.logs)  # noqa: PTH208 - of names alone
         except OSError:
             return {}
-        return {(parts[0], parts[1]): parts[2] for parts in names if len(parts) == 3}
+        parts = [folder.split("_") for folder in folders]
+        return {uid: (namespace, name) for namespace, name, uid in (each for each in parts if len(each) == 3)}
 
     def _ask_api(self, names: Set[PodName]) -> None:
         """Ask for the pods of these names, where there are pods of which the API server has said nothing yet."""
         for known in (self._found, self._unknown_then):
             for gone in known.keys() - names:
                 del known[gone]
-        what, remedy = "owners of pods", "let this pod's account get pods: make deploy-daemonset PODS=yes"
         if not self._api.has_account:
-            self._miss(what, "this process has no account of Kubernetes", remedy)
-            return
-        if time.monotonic() >= self._paused_until:
-            self._refusal = None
-            try:
-                self._find_pods(names)
-                if self._api.refused:
-                    kinds = ", ".join(sorted(f"{kind.lower()}s" for kind in self._api.refused))
-                    self._refusal = Missing(what, f"this pod's account may not get {kinds}", remedy)
-            except ApiRefusedError as error:
-                self._refusal = Missing(what, str(error), remedy)
-                self._paused_until = time.monotonic() + _PAUSE_SECONDS
-            except ApiServerError as error:
-                reason = f"the API server does not answer: {error}"
-                self._refusal = Missing(what, reason, "check that this pod can reach it")
-                self._paused_until = time.monotonic() + _PAUSE_SECONDS
+            self._miss(_OWNERS, "this process has no account of Kubernetes", _ALLOW)
+        elif time.monotonic() >= self._paused_until:
+            self._refuse(lambda: self._find_pods(names))
         if self._refusal is not None:
             self.missing.append(self._refusal)
+
+    def _refuse(self, ask: Callable[[], object]) -> None:
+        """Ask the API server, and note why it has not answered, or not answered all."""
+        self._refusal = None
+        try:
+            ask()
+        except ApiServerError as error:
+            reason, remedy = str(error), _ALLOW
+            if not isinstance(error, ApiRefusedError):
+                reason, remedy = f"the API server does not answer: {error}", "check that this pod can reach it"
+            self._refusal = Missing(_OWNERS, reason, remedy)
+            self._paused_until = time.monotonic() + _PAUSE_SECONDS
+            return
+        if self._api.refused:
+            kinds = ", ".join(sorted(f"{kind.lower()}s" for kind in self._api.refused))
+            self._refusal = Missing(_OWNERS, f"this pod's account may not get {kinds}", _ALLOW)
 
     def _find_pods(self, names: Set[PodName]) -> None:
         unknown = self._present - {uid for uid, _ in self._found.values()}
