@@ -63,12 +63,31 @@ FROM risen GROUP BY bin ORDER BY bin
 """
 
 
+# Of each step of a job of Slurm; one that has not ended was there when the job was seen last.
+_STEPS = """
+WITH counted AS (
+    SELECT
+        node_id, owner_id, step, min(started_at) AS started_at, max(ended_at) AS ended_at,
+        max(cpu_seconds) AS cpu_seconds, max(memory_max_bytes) AS memory_max_bytes, max(gpus_used) AS gpus_used
+    FROM owner_steps WHERE owner_id IN ({ids}) GROUP BY node_id, owner_id, step
+)
+SELECT
+    step, count(DISTINCT node_id) AS nodes, min(started_at) AS started_at,
+    CASE WHEN bool_and(ended_at IS NOT NULL) THEN max(ended_at) END AS ended_at,
+    epoch(max(coalesce(ended_at, greatest(started_at, CAST(? AS TIMESTAMP)))) - min(started_at)) AS seconds,
+    sum(cpu_seconds) AS cpu_seconds, max(memory_max_bytes) AS memory_max_bytes,
+    CAST(sum(gpus_used) AS BIGINT) AS gpus_used
+FROM counted GROUP BY step ORDER BY started_at, step
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """One job: its parts by node and GPU, its curve, and other jobs of its user with its name."""
+    """One job: its parts by node and GPU, its steps, its curve, and other jobs of its user with its name."""
 
     job: Job
     parts: Sequence[dict[str, Any]]
+    steps: Sequence[dict[str, Any]]
     curve: Sequence[dict[str, Any]]
     like: Sequence[Job]
 
@@ -103,11 +122,12 @@ def answer_job(ask: Ask, *, name: str, prices: Prices | None = None) -> Answer:
     seconds = max(job.row["seconds"], 1.0)
     bins = max(1, min(_BINS, int(seconds / 5)))
     curve = ask(_CURVE.format(ids=ids, bins=bins), [str(job.row["started_at"]), seconds])
+    steps = ask(_STEPS.format(ids=ids), [str(job.row["last_at"])])
     like: list[Job] = []
     if None not in (job.row["title"], job.row["user_name"]):
         named = find_jobs(ask, Chosen(user=job.row["user_name"], title=job.row["title"]), None)
         like = [each for each in named if each.row["job"] != job.row["job"]]
-    return render(Study(job=job, parts=parts, curve=curve, like=like), others=len(found) - 1)
+    return render(Study(job=job, parts=parts, steps=steps, curve=curve, like=like), others=len(found) - 1)
 
 
 def render(study: Study, *, others: int = 0) -> Answer:
@@ -115,7 +135,8 @@ def render(study: Study, *, others: int = 0) -> Answer:
     job, row = study.job, study.job.row
     changes = list(_changes(study))
     sentences = [_sentence(study), _because(study), _against_others(study), *changes]
-    table = _parts(study)
+    table, steps = _parts(study), _steps(study)
+    more = [*(["its steps"] if study.steps else []), *(["the other jobs of this name"] if study.like else [])]
     command = read_words(row["command"]) if row["command"] else None
     text = f"several jobs are named {row['job']}; this is the newest"
     notes = [Caveat(code="several_jobs", text=text, remedy="`collector jobs` lists all")]
@@ -123,16 +144,21 @@ def render(study: Study, *, others: int = 0) -> Answer:
         heading=f"Job {row['job']}",
         text=" ".join(filter(None, sentences)),
         parts=[table, *_curves(study)],
-        sections=[*_history(study), *([Section("Command", [" ".join(command)], is_detail=True)] if command else [])],
+        sections=[
+            *([Section("Steps", [steps], is_detail=True)] if study.steps else []),
+            *_history(study),
+            *([Section("Command", [" ".join(command)], is_detail=True)] if command else []),
+        ],
         caveats=notes if others else [],
         next=_next(study),
-        more="the other jobs of this name" if study.like else "",
+        more=" and ".join(more),
         facts={
             **{name: value for name, value in row.items() if not name.startswith("all_") and name != "only_node"},
             **{name: getattr(job, name) for name in ("state", "gpu_percent", "cpu_percent", "cost", "currency")},
             "because": _shares(study),
             "changes": changes,
             "parts": table,
+            "steps": steps,
             "curve": study.curve,
             "against": _compared(study),
             "like": _listed(study),
@@ -157,6 +183,8 @@ def _sentence(study: Study) -> str:
         text += f", in {significant(job.gpu_percent, 2)} % of their time" if job.gpu_percent else ""
     elif job.gpus is None and row["kind"] == "slurm":
         text += "; which GPUs it held is unknown, since the agent may not read its environment"
+    elif row["is_holder"] is None and row["kind"] == "pod":
+        text += "; GPUs held: unknown here, without the kubelet's list and the pods' names (docs/jobs.md)"
     if study.cores is not None:
         of = f" of {significant(row['held_cores'])}" if row["held_cores"] else ""
         text += f"; CPUs in use: {significant(study.cores, 2)}{of}"
@@ -286,6 +314,21 @@ def _parts(study: Study) -> Table:
         *(Column(name) for name in ("started_at", "ended_at", "held_cores", "memory_held_bytes", "observed_seconds")),
     )
     return Table(columns, study.parts, most=MOST_ROWS)
+
+
+def _steps(study: Study) -> Table:
+    """Return the steps of a job of Slurm, all nodes together."""
+    columns = (
+        Column("step", "step", lambda step: f"{study.job.row['job']}.{step['step']}", left=True),
+        Column("nodes", "nodes"),
+        Column("started_at", "since", show="{:%m-%d %H:%M:%S}".format, left=True),
+        Column("seconds", "for", show=duration),
+        Column("cpu_seconds", "CPU time", show=duration),
+        Column("memory_max_bytes", "memory", unit="bytes"),
+        Column("gpus_used", "GPUs used"),
+        Column("ended_at"),
+    )
+    return Table(columns, study.steps, most=MOST_ROWS)
 
 
 def _gpu_name(study: Study) -> Any:

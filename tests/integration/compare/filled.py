@@ -93,11 +93,28 @@ def add_jobs(store: SyntheticStore) -> None:
     }
     for number in range(4):
         for node in nodes[: 2 if number == 0 else 1]:
-            add_job(store, node, f"{4711 + number}", 100 * number, 3600, busy=[80.0 - 20 * number, 0.0], **train)
+            busy = [80.0 - 20 * number, 0.0]
+            owner_id = add_job(store, node, f"{4711 + number}", 100 * number, 3600, busy=busy, **train)
+            if number == 0:
+                add_step(store, node, owner_id, "batch", 0, 3600)
+                add_step(store, node, owner_id, "0", 60, 600)
+                add_step(store, node, owner_id, "1", 700, 2800, gpus_used=1)
     sleeps: dict[str, Any] = {"title": "notebook", "user_name": "bob", "account": "speech", "held_cores": 4.0}
     add_job(store, nodes[1], "4720", 0, 7200, busy=[0.0], idle=6600.0, ended=False, **sleeps)
     add_job(store, nodes[1], "vision/serve-0", 50, 7000, busy=[30.0], kind="pod", user_name="alice", place="vision")
     add_job(store, nodes[0], "build.service", 60, 500, kind="unit", user_name="root")
+
+
+def add_step(
+    store: SyntheticStore, node: Node, owner_id: int, step: str, start: float, seconds: float, gpus_used: int = 0
+) -> None:
+    """Add what an agent reports of a step of a job."""
+    began, ended = (EPOCH + timedelta(seconds=after) for after in (start, start + seconds))
+    known = {"owner_id": owner_id, "step": step, "started_at": began}
+    counted = {"cpu_seconds": 2 * seconds, "memory_max_bytes": 3 * 10**9, "gpus_used": gpus_used}
+    store.rows["owner_steps"].append({**node.at(start), **known, "observed_seconds": 0.0})
+    last = {**node.at(start + seconds), **known, **counted, "ended_at": ended, "observed_seconds": seconds}
+    store.rows["owner_steps"].append(last)
 
 
 def add_job(
@@ -113,8 +130,8 @@ def add_job(
     kind: str = "slurm",
     cores: float = 2.0,
     **facts: Any,
-) -> None:
-    """Add what agents report of a job: `busy` has the share of each of its GPUs, `idle` is of each."""
+) -> int:
+    """Add what agents report of a job: `busy` has the share of each of its GPUs, `idle` is of each; return its key."""
     store.keys += 1
     owner = {"owner_id": store.keys, "kind": kind, "job": job, "number": job if kind == "slurm" else None, **facts}
     given = {"command": json.dumps(["python", "train.py"]), "started_at": EPOCH + timedelta(seconds=start)}
@@ -134,6 +151,7 @@ def add_job(
             now = {"sm_percent": percent * (step > 10), "gpu_seconds": percent / 100 * age}
             now |= {"idle_seconds": idle, "idle_now_seconds": idle, "energy_joules": 300.0 * age}
             store.rows["owner_samples"].append({**sampled, "device_id": node.gpus[gpu], **now})
+    return store.keys
 
 
 FILLS: dict[str, Fill] = {
