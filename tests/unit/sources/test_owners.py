@@ -12,7 +12,7 @@ from gpuagent.sources.owners import Owners
 from gpuagent.sources.source import Value
 from gpuagent.sources.support.activity import GpuHolders, Use
 from gpuagent.sources.support.owner import HeldTime
-from gpuagent.sources.support.units import Unit, cut_path, held_gpus, parse_unit
+from gpuagent.sources.support.units import Unit, cut_path, held_gpus, parse_unit, slurm_step
 from gpuagent_common.keys import key
 from tests.support.nvml_replay import FIRST, SECOND, NvmlRecording
 from tests.support.pid_namespaces import plant_process
@@ -322,6 +322,74 @@ def test_without_names_an_owner_has_its_numbers(tmp_path: Path, open_source: Ope
     assert (own["job"], own["number"]) == ("4700_3", "4711")
     assert [own[name] for name in ("title", "account", "place", "command")] == [None] * 4
     assert str(own["user_name"]).isdecimal()
+
+
+@pytest.mark.parametrize(
+    ("group", "variables", "step"),
+    [
+        ("4:memory:/slurm/uid_1000/job_4711/step_0/task_0", {}, "0"),
+        ("0::/system.slice/slurmstepd.scope/job_4711/step_batch/user/task_0", {"SLURM_STEP_ID": "3"}, "batch"),
+        ("0::/system.slice/slurmstepd.scope/job_4711/step_extern", {}, "extern"),
+        ("0::/", {"SLURM_STEP_ID": "12"}, "12"),
+        ("0::/", {"SLURM_STEP_ID": "4294967290"}, "interactive"),
+        ("0::/", {"SLURM_STEP_ID": "4294967291"}, "batch"),
+        ("0::/", {"SLURM_STEP_ID": "4294967292"}, "extern"),
+        ("0::/", {"SLURMD_NODENAME": "n1"}, "batch"),
+        ("0::/", {"SLURM_STEP_ID": "1;true"}, None),
+        ("0::/system.slice/slurmstepd.scope/job_4711", {}, None),  # the shell of an allocation
+    ],
+)
+def test_a_process_of_a_job_has_a_step(group: str, variables: dict[str, str], step: str | None) -> None:
+    assert slurm_step(f"{group}\n", variables) == step
+
+
+def test_the_steps_of_a_job_are_recorded_with_what_they_used(tmp_path: Path, open_source: OpenSource) -> None:
+    source, holders = open_job(tmp_path, open_source)
+    group = "/system.slice/slurmstepd.scope/job_4711"
+    holders.note_processes(FIRST, {47: 1000}, {47: 50.0})
+
+    def steps(seconds: float) -> dict[Value, dict[str, Value]]:
+        rows = [dict(each.values) for each in source.read(instant(seconds)) if each.table == "owner_steps"]
+        return {row["step"]: row for row in rows}
+
+    plant(tmp_path, {f"sys/fs/cgroup{group}/step_0/cpu.stat": "usage_usec 600000\n"})
+    first = steps(0)
+    assert first["0"]["ended_at"] is None
+    assert (first["0"]["cpu_seconds"], first["0"]["gpus_used"]) == (0.6, 1)
+    plant_process(tmp_path / "proc", 60)
+    plant(
+        tmp_path,
+        {
+            "proc/60/cgroup": f"0::{group}/step_1/user/task_0\n",
+            f"sys/fs/cgroup{group}/step_1/cpu.stat": "usage_usec 300000\n",
+            f"sys/fs/cgroup{group}/step_1/memory.stat": "anon 2048\n",
+        },
+    )
+    assert steps(6).keys() == {"1"}
+    (tmp_path / "proc/47").rename(tmp_path / "gone")
+    ended = steps(12)
+    assert ended.keys() == {"0"}
+    assert (ended["0"]["ended_at"], ended["0"]["cpu_seconds"]) == (instant(12).unix_nano, 0.6)
+    (tmp_path / "proc/60").rename(tmp_path / "gone too")
+    last = steps(20)["1"]
+    assert [last[name] for name in ("cpu_seconds", "memory_max_bytes", "gpus_used")] == [0.3, 2048, 0]
+
+
+def test_without_control_groups_the_steps_of_a_job_add_up_to_it(tmp_path: Path, open_source: OpenSource) -> None:
+    source, _ = open_job(tmp_path, open_source)
+    (tmp_path / "proc/47").rename(tmp_path / "gone")
+    for pid, step in ((60, "SLURM_STEP_ID=0"), (61, "SLURM_STEP_ID=1"), (62, "SLURM_STEP_ID=1"), (63, "PATH=/")):
+        plant_process(tmp_path / "proc", pid)
+        stat = (tmp_path / f"proc/{pid}/stat").read_text().replace(" 0 1 0 ", f" 0 {pid} 0 ")
+        environ = f"SLURM_JOB_ID=5\0{step}"
+        files = {"cgroup": "0::/\n", "environ": environ, "stat": stat, "statm": "9 3 1 9 0 9 0"}
+        plant(tmp_path, {f"proc/{pid}/{name}": text for name, text in files.items()})
+    rows = list(source.read(instant(0)))
+    used = {row.values["step"]: row.values["cpu_seconds"] for row in rows if row.table == "owner_steps"}
+    assert used == {"0": 0.6, "1": 1.23}
+    (job,) = (row.values for row in rows if row.table == "owner_samples")
+    page = os.sysconf("SC_PAGE_SIZE")
+    assert (job["cpu_seconds"], job["memory_used_bytes"]) == (pytest.approx(2.46), 8 * page)
 
 
 def test_an_agent_within_a_job_reports_this_job_alone(tmp_path: Path, open_source: OpenSource) -> None:

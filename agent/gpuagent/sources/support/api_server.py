@@ -121,5 +121,8 @@ class ApiServer:
                 return answer.status, answer.read(_MOST_BYTES)
             finally:
                 connection.close()
-        except (OSError, HTTPException, ValueError) as error:
+        except (OSError, HTTPException) as error:
             raise ApiServerError(str(error) or type(error).__name__) from error
+        except ValueError as error:
+            # Its words would show the token.
+            raise ApiServerError(f"{folder}/token is no token") from error

@@ -1,4 +1,4 @@
-"""The devices that the node's kubelet has given to pods, as its own interface for monitoring tells them."""
+"""The devices that the node's kubelet has given to pods, read from its interface for monitoring."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -51,7 +51,8 @@ class Kubelet:
         from gpuagent_proto.v1.pod_resources_service_pb2_grpc import PodResourcesListerStub
 
         if self._channel is None:
-            options = [("grpc.enable_http_proxy", 0)]
+            # With a pool of its own a new channel tries at once, whatever an earlier one met.
+            options = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
             self._channel = grpc.insecure_channel(f"unix:{self.socket}", options=options)
         try:
             answer = PodResourcesListerStub(self._channel).List(ListPodResourcesRequest(), timeout=_TIMEOUT_SECONDS)

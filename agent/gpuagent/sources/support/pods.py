@@ -1,6 +1,6 @@
 """The pods of this node by their UID, which control groups have: their names, their GPUs, and what made them.
 
-The kubelet tells the GPUs of each pod by its name. Its folder of logs has names and UIDs; so has the API server, which
+The kubelet lists the GPUs of each pod by its name. Its folder of logs has names and UIDs; so has the API server, which
 alone knows what made a pod. Each may be out of the agent's reach, and then what it knows is absent.
 """
 
@@ -82,11 +82,15 @@ class Pods:
 
     def follow(self, present: Set[str]) -> Mapping[str, Pod]:
         """Return the pods that are known; `present` are the UIDs of those with processes here."""
-        self._present = present
+        self.note_present(present)
         if present and self._thread is None:
             self._thread = threading.Thread(target=self._run, name="pods", daemon=True)
             self._thread.start()
         return self.known
+
+    def note_present(self, uids: Set[str]) -> None:
+        """Note the pods with processes here; the API server is asked for those alone of which it has said nothing."""
+        self._present = uids
 
     def find_name(self, uid: str) -> PodName | None:
         """Return namespace and name of a pod at once, where the kubelet's logs have them."""
@@ -114,10 +118,13 @@ class Pods:
             self.missing = []
             listed = self._list_gpus()
             logged = self._read_logs()
-            self._ask_api({*listed, *logged.values()})
+            # A kubelet that restarts has the same pods afterwards.
+            self._ask_api({*(self._found if listed is None else listed), *logged.values()})
             names = logged | {uid: name for name, (uid, _) in self._found.items()}
             self.known = {
-                uid: Pod(namespace=name[0], name=name[1], gpus=listed.get(name), maker=self._maker_of(name, uid))
+                uid: Pod(
+                    namespace=name[0], name=name[1], gpus=(listed or {}).get(name), maker=self._maker_of(name, uid)
+                )
                 for uid, name in names.items()
             }
             if not names and listed:
@@ -144,17 +151,18 @@ class Pods:
     def _miss(self, what: str, reason: str, remedy: str) -> None:
         self.missing.append(Missing(what, reason, remedy))
 
-    def _list_gpus(self) -> dict[PodName, tuple[str, ...] | None]:
+    def _list_gpus(self) -> dict[PodName, tuple[str, ...] | None] | None:
+        """Return the GPUs of each pod that the kubelet lists; None: there is no list."""
         socket = self._cluster.socket
         if not exists(socket):
             self._miss(_GPUS, f"{socket} is missing or not readable", f"mount {socket.parent} read-only")
-            return {}
+            return None
         self._kubelet = self._kubelet or self._find_kubelet(socket)
         try:
             return self._kubelet.list_gpus()
         except KubeletError as error:
             self._miss(_GPUS, f"the kubelet does not answer: {error}", f"check that this user may connect to {socket}")
-            return {}
+            return None
 
     def _read_logs(self) -> dict[str, PodName]:
         """Return the names of pods by their UID; the kubelet's folder of logs has one for each pod."""
