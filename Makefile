@@ -171,7 +171,7 @@ images-check: $(VENV)/.installed-dev ## Build every image for real, without a ne
 
 # Options of deploy.kubernetes, of variables on make's own command line: OVERLAY=gke is --overlay='gke'. What happens to be in the
 # environment decides nothing about a cluster.
-DEPLOY_VARIABLES := OVERLAY CONTEXT REGISTRY TAG PLATFORM COLLECTOR TOKEN_FILE CA_FILE CERTIFICATES HOST MUTUAL_TLS LAUNCH STORE DATA LAKE_FILE REPLICAS KEEP KEEP_RAW KEEP_SECONDS
+DEPLOY_VARIABLES := OVERLAY CONTEXT REGISTRY TAG PLATFORM COLLECTOR TOKEN_FILE CA_FILE CERTIFICATES HOST MUTUAL_TLS LAUNCH PODS STORE DATA LAKE_FILE REPLICAS KEEP KEEP_RAW KEEP_SECONDS
 deploy_option = $(if $(filter command,$(origin $(1))),--$(shell echo $(1) | tr A-Z_ a-z-)='$($(1))')
 DEPLOY_OPTIONS = $(foreach name,$(DEPLOY_VARIABLES),$(call deploy_option,$(name)))
 deploy_kubernetes = @$(firstword $(wildcard $(BIN)/python) $(PYTHON)) -m deploy.kubernetes

@@ -47,6 +47,7 @@ def main() -> int:
     parser.add_argument(
         "--launch", choices=("yes", "no"), default="no", help="let agents make Jobs for `collector launch`"
     )
+    parser.add_argument("--pods", choices=("yes", "no"), default="no", help="let agents read pods' names and owners")
     parser.add_argument("--keep-raw", metavar="TIME", help="thin older samples out to one row a second, such as 7d")
     parser.add_argument("--keep-seconds", metavar="TIME", help="thin older samples out to one row a minute")
     parser.add_argument("--keep", metavar="TIME", help="remove older samples; runs keep their figures")
@@ -68,6 +69,7 @@ def main() -> int:
                 cert_manager=given.certificates == "cert-manager",
                 mutual_tls=given.mutual_tls == "yes",
                 launch=given.launch == "yes",
+                pods=given.pods == "yes",
                 lake=Lake(store=given.store, data=given.data, replicas=given.replicas),
                 retention=Retention(keep_raw=given.keep_raw, keep_seconds=given.keep_seconds, keep=given.keep),
             ),

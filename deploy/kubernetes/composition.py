@@ -136,6 +136,7 @@ class Deployment:
         cert_manager: whether cert-manager makes the certificates.
         mutual_tls: whether agents need a client certificate.
         launch: whether agents make Jobs for `collector launch`.
+        pods: whether agents read names and owners of pods from the API server.
         lake: the store of several collectors; the overlay `scale` always has several, others if this has a store.
         retention: of the collectors in this cluster.
     """
@@ -148,6 +149,7 @@ class Deployment:
     cert_manager: bool = False
     mutual_tls: bool = False
     launch: bool = False
+    pods: bool = False
     lake: Lake = field(default_factory=Lake)
     retention: Retention = field(default_factory=Retention)
 
@@ -202,6 +204,7 @@ class Deployment:
             "mutual-tls": self.mutual_tls,
             "mutual-tls-cert-manager": self.mutual_tls and self.cert_manager,
             "launch": self.launch,
+            "pods": self.pods,
             "external-collector": self.collector,
         }
         return [part for part, is_chosen in chosen.items() if is_chosen]

@@ -43,7 +43,7 @@ class Deployment:
     """
 
     cluster: Cluster
-    words: tuple[str, ...] = ("OVERLAY=no-gpu", "PLATFORM=lab", "LAUNCH=yes")
+    words: tuple[str, ...] = ("OVERLAY=no-gpu", "PLATFORM=lab", "LAUNCH=yes", "PODS=yes")
     pod: str = "gpuagent-collector-0"
 
     def deploy(self, *more: str, code: int = 0) -> str:

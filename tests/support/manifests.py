@@ -20,6 +20,7 @@ _KEPT = Retention(keep_raw="7d", keep="90d")
 # What `make deploy-daemonset` puts together beyond the overlays.
 COMPOSITIONS = {
     "launching": Deployment(overlay="generic", launch=True),
+    "naming pods": Deployment(overlay="generic", pods=True),
     "mutual TLS": Deployment(overlay="generic", mutual_tls=True, retention=_KEPT),
     "openshift, a lake, mutual TLS by cert-manager": Deployment(
         overlay="openshift", lake=_LAKE, mutual_tls=True, cert_manager=True, retention=_KEPT

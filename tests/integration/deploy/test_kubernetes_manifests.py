@@ -16,6 +16,7 @@ from deploy.kubernetes import cluster
 from deploy.kubernetes.composition import Deployment, compose
 from gpuagent.cli import run as agent_run
 from gpuagent.cli import start as agent_start
+from gpuagent.sources.support.cluster import Cluster
 from gpuagent_collector.cli import nodes as collector_nodes
 from gpuagent_collector.cli import serve as collector_serve
 from gpuagent_collector.cli.keeping import compact
@@ -59,6 +60,7 @@ ROOT = {
 }
 HOST_PATHS = {
     "/var/lib/gpuagent": "the spool outlives the pod",
+    "/var/lib/kubelet/pod-resources": "which GPUs each pod has; mounted read-only",
     "/home/kubernetes/bin/nvidia": "where GKE installs the driver's libraries",
     "/dev": "whether the driver has made its devices; seen by the init container alone",
 }
@@ -136,6 +138,24 @@ def test_an_agent_that_launches_may_make_jobs_in_a_restricted_namespace_alone() 
     assert ports[1] - ports[0] == {443, 6443}
 
 
+def test_an_agent_that_names_pods_may_get_single_objects_and_no_more() -> None:
+    rendered = render("naming pods")
+    (rights,) = (each for each in rendered if each["kind"] == "ClusterRole")
+    assert {word for rule in rights["rules"] for word in rule["verbs"]} == {"get"}
+    assert "secrets" not in {kind for rule in rights["rules"] for kind in rule["resources"]}
+    (binding,) = (each for each in rendered if each["kind"] == "ClusterRoleBinding")
+    assert [each["name"] for each in binding["subjects"]] == ["gpuagent-agent"]
+    assert not [each for each in rendered if each["kind"] in ("Role", "RoleBinding")]
+    egress = one("naming pods", "NetworkPolicy", "gpuagent-agent-egress")["spec"]["egress"]
+    assert {443, 6443} <= {port["port"] for rule in egress for port in rule["ports"]}
+
+
+def test_the_kubelets_folder_is_mounted_to_be_read() -> None:
+    (agent,) = (each for each in pods("overlays/generic") if each.name == "agent")
+    (mount,) = (each for each in agent.spec["volumeMounts"] if each["name"] == "pod-resources")
+    assert (mount["mountPath"], mount["readOnly"]) == (str(Cluster().socket.parent), True)
+
+
 def test_pods_that_an_agent_launches_take_gpuagent_from_the_agent_s_own_image() -> None:
     with compose(Deployment(overlay="no-gpu", launch=True, registry="registry.example.org", tag="next")) as folder:
         rendered = yaml.safe_load_all(cluster.render(folder))
@@ -177,10 +197,10 @@ def test_only_agents_see_the_host_and_only_the_places_that_are_listed() -> None:
         assert not paths or container.kind == "DaemonSet", container.label
 
 
-def test_only_an_agent_that_launches_has_a_token_for_the_api_server() -> None:
+def test_only_an_agent_that_launches_or_names_pods_has_a_token_for_the_api_server() -> None:
     for container in all_containers():
-        launches = (container.kustomization, container.name) == ("launching", "agent")
-        assert container.pod["automountServiceAccountToken"] is launches, container.label
+        asks = container.kustomization in ("launching", "naming pods") and container.name == "agent"
+        assert container.pod["automountServiceAccountToken"] is asks, container.label
     accounts = [each for name in CLUSTERS for each in render(name) if each["kind"] == "ServiceAccount"]
     assert accounts
     assert all(account["automountServiceAccountToken"] is False for account in accounts)
