@@ -11,6 +11,8 @@ import pytest
 from tests.support.cluster import TINY, WORKLOADS, Cluster, Site, mount_torch, on, open_site, read_all
 from tests.support.containers import REPOSITORY
 from tests.support.deployment import Deployment, launch
+from tests.support.device_plugins import offer_gpus
+from tests.support.servers import until
 
 pytestmark = [pytest.mark.timeout(1500), on("plain")]
 
@@ -89,10 +91,67 @@ def test_an_agent_s_account_may_make_jobs_in_one_namespace_and_nothing_else(depl
         assert not may(verb, kind, "--namespace=gpuagent"), (verb, kind)
     assert not may("get", "secrets", "--namespace=gpuagent-runs")
     assert not may("list", "nodes")
+    # Since PODS=yes.
+    assert may("get", "pods", "--namespace=default")
+    assert not may("list", "pods", "--namespace=default")
     privileged = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}}
     privileged["spec"] = {"hostPID": True, "containers": [{"name": "x", "image": TINY}]}
     words = ("create", "--namespace=gpuagent-runs", account, "--dry-run=server", "--filename=-")
     assert "violates PodSecurity" in deployed.cluster.kubectl(*words, text=json.dumps(privileged), code=1)
+
+
+HOLDERS = """
+{{"apiVersion": "{version}", "kind": "{kind}", "metadata": {{"name": "{name}"}}, "spec": {{{spec}"template": {{
+  "metadata": {{"labels": {{"app": "{name}"}}}},
+  "spec": {{
+    "nodeSelector": {{"kubernetes.io/hostname": "n1"}}, "restartPolicy": "{restart}",
+    "terminationGracePeriodSeconds": 0,
+    "containers": [{{
+      "name": "main", "image": "tiny:1", "imagePullPolicy": "IfNotPresent", "command": ["sleep", "900"],
+      "resources": {{"limits": {{"nvidia.com/gpu": "1"}}}}
+    }}]
+  }}
+}}}}}}
+"""
+SELECTED = '"selector": {"matchLabels": {"app": "web"}}, '
+
+
+def test_pods_that_hold_a_gpu_have_the_names_of_what_made_them(deployed: Deployment) -> None:
+    cluster = deployed.cluster
+    held = "GPU-11111111-aaaa-4aaa-8aaa-111111111111"
+
+    def holders() -> dict[str, dict[str, object]]:
+        rows = deployed.ask(
+            "SELECT job, any_value(title) AS title, max(is_held) AS is_held, max(ended_at) AS ended_at, "
+            "count(DISTINCT device_id) AS gpus FROM owners WHERE kind = 'pod' AND is_held = 1 GROUP BY job"
+        )
+        return {str(row["job"]): row for row in rows}
+
+    def running(title: str) -> list[str]:
+        return [job for job, row in holders().items() if row["title"] == title and row["ended_at"] is None]
+
+    # The node's folders are seen from here, and their sockets lead into it.
+    plugins = cluster.state / "n1/var-lib/kubelet/device-plugins"
+    with offer_gpus(plugins, [f"{held}::0", f"{held}::1"]):
+        web = HOLDERS.format(version="apps/v1", kind="Deployment", name="web", spec=SELECTED, restart="Always")
+        train = HOLDERS.format(version="batch/v1", kind="Job", name="train", spec="", restart="Never")
+        for manifest in (web, train):
+            cluster.kubectl("apply", "--namespace=default", "--filename=-", text=manifest)
+        first = until(lambda: running("Deployment/web"), "the Deployment's pod", 120)
+        assert until(lambda: running("Job/train"), "the Job's pod", 120)[0].startswith("default/train-")
+        assert {row["gpus"] for row in holders().values()} == {1}
+        assert "held 1 GPU" in deployed.inside("collector", "job", first[0])
+        agent = deployed.kubectl("get", "pods", "--selector=app.kubernetes.io/component=agent", "--output=json")
+        (name,) = (each["metadata"]["name"] for each in json.loads(agent)["items"] if each["spec"]["nodeName"] == "n1")
+        printed = deployed.kubectl("exec", name, "--", "gpuagent", "info", "--json")
+        found, _ = json.JSONDecoder().raw_decode(printed, printed.index("{\n"))
+        assert [each["works"] for each in found["pods"]] == [True] * 3
+        # Another pod takes its place.
+        cluster.kubectl("delete", "pod", "--namespace=default", first[0].removeprefix("default/"))
+        second = until(lambda: [job for job in running("Deployment/web") if job not in first], "the next pod", 120)
+        assert until(lambda: holders()[first[0]]["ended_at"], "the end of the first pod", 60)
+        assert second[0].startswith("default/web-")
+        cluster.kubectl("delete", "deployment/web", "job/train", "--namespace=default")
 
 
 @pytest.fixture(scope="module")

@@ -237,6 +237,25 @@ def test_the_tasks_of_an_array_are_jobs_of_their_own_and_short_ones_count(watche
     assert [job["job"] for job in seen(watched, array)] == [f"{array}_3", f"{array}_4"]
 
 
+def test_a_job_has_its_steps_as_slurm_numbers_them(watched: Cluster) -> None:
+    burn = 'sh -c "timeout 4 sha256sum /dev/zero; exit 0"'
+    body = f"srun --ntasks=1 {burn}\nsrun --ntasks=1 sleep 2\nsleep 1.5\n"
+    number = watched.submit(f"#!/bin/bash\n{body}", "--nodes=1")
+    watched.end(number)
+    until(lambda: seen(watched, number), "the job's end in the store")
+    shown = json.loads(watched.node.collector("job", number, "--json").stdout)
+    steps = {step["step"]: step for step in shown["steps"]}
+    assert set(steps) == {f"{number}.batch", f"{number}.0", f"{number}.1"}
+    assert all(step["ended_at"] for step in steps.values())
+    first, second, batch = (steps[f"{number}.{name}"] for name in ("0", "1", "batch"))
+    # An end is seen late, where the next step begins in between.
+    assert batch["started_at"] <= first["started_at"] < second["started_at"]
+    assert first["ended_at"] < second["ended_at"] <= batch["ended_at"]
+    assert first["cpu_seconds"] > second["cpu_seconds"]
+    assert first["seconds"] >= 4
+    assert sum(step["cpu_seconds"] for step in steps.values()) <= shown["cpu_seconds"] + 0.1
+
+
 def test_a_job_goes_on_when_the_agent_is_started_anew_and_when_it_is_requeued(cluster: Cluster) -> None:
     agent = cluster.node.start_agent()
     script = "#!/bin/bash\nuntil [ -e go ]; do sleep 0.2; done\n"
