@@ -13,8 +13,8 @@ import pytest
 
 from gpuagent.facts import Surroundings, collect_node_facts
 from gpuagent.sources.support.cgroups import parse_mounts
-from gpuagent.sources.support.owner import Groups
 from gpuagent.sources.support.units import Unit, parse_unit
+from gpuagent.sources.support.work import Groups
 from tests.support.containers import Runtime, on
 from tests.support.servers import LIMIT_SECONDS, Node, until
 
@@ -180,7 +180,7 @@ DETECT = """
 import json
 from gpuagent.facts import Surroundings, collect_node_facts
 from gpuagent.sources.support.cgroups import parse_mounts
-from gpuagent.sources.support.owner import Groups
+from gpuagent.sources.support.work import Groups
 from gpuagent.sources.support.units import Unit, parse_unit
 facts = collect_node_facts(Surroundings())
 print(json.dumps([facts.virtualization, facts.container, facts.orchestrator]))
