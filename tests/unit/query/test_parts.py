@@ -100,10 +100,11 @@ def test_a_viewer_of_a_user_sees_this_users_jobs_alone(store: Store) -> None:
             row = "INSERT INTO owners BY NAME SELECT 1 AS session_id, ? AS owner_id, ? AS user_name"
             connection.execute(row, [number, user])
             connection.execute("INSERT INTO owner_samples BY NAME SELECT 1 AS session_id, ? AS owner_id", [number])
+            connection.execute("INSERT INTO owner_steps BY NAME SELECT 1 AS session_id, ? AS owner_id", [number])
         # One that another message gives to somebody else.
         connection.execute("INSERT INTO owners BY NAME SELECT 1 AS session_id, 2 AS owner_id, 'bob' AS user_name")
     part = Parts(store).of(Reach(labels=(("user", "alice"),)))
-    for table in ("owners", "owner_samples"):
+    for table in ("owners", "owner_samples", "owner_steps"):
         assert {row["owner_id"] for row in ask(part, f"FROM {table}")} == {0}
     assert ask(part, "SELECT platform FROM sessions") == [{"platform": "hpc"}]
     assert ask(part, "SELECT count(*) AS n FROM host_samples") == [{"n": 0}]

@@ -179,6 +179,13 @@ def test_without_names_the_kubelets_list_helps_nobody(place: Place) -> None:
     assert [each.what for each in place.pods(account=NOBODY).check()] == ["owners of pods", "UIDs of pods"]
 
 
+def test_an_account_that_may_read_pods_leaves_nothing_missing(place: Place) -> None:
+    place.kubelet.devices["team", "web-0"] = {}
+    assert place.pods().check() == []
+    place.objects.forbidden.add("pods")
+    assert {each.what for each in place.pods().check()} == {"owners of pods", "UIDs of pods"}
+
+
 def test_an_account_that_may_read_no_pods_is_not_used_again(place: Place) -> None:
     place.objects.forbidden.add("pods")
     place.kubelet.devices["team", "web-0"] = {}
@@ -186,7 +193,7 @@ def test_an_account_that_may_read_no_pods_is_not_used_again(place: Place) -> Non
     for _ in range(3):
         assert look(pods, WEB) == {}
     assert len(place.objects.asked) == 1
-    assert ("owners of pods", "403") in [(each.what, each.reason[-4:-1]) for each in pods.check()]
+    assert ("owners of pods", "403") in [(each.what, each.reason[-4:-1]) for each in pods.missing]
 
 
 @pytest.mark.parametrize(

@@ -104,13 +104,12 @@ class Pods:
 
     def check(self) -> list[Missing]:
         """Return what is unknown of the pods of this node."""
-        self.look()
-        if self._api.has_account and self._refusal is None:
-            names = [(pod.namespace, pod.name) for pod in self.known.values()]
+        if self._api.has_account:
             # Whether there is one of this name says nothing.
             with self._looking:
-                self._refuse(lambda: self._api.find_pod(*(names or [("default", "none")])[0]))
-        return self.missing + ([self._refusal] if self._refusal and self._refusal not in self.missing else [])
+                self._refuse(lambda: self._api.find_pod("default", "none"))
+        self.look()
+        return self.missing
 
     def look(self) -> None:
         """Ask all places once; `known` and `missing` are what they say."""
@@ -127,7 +126,7 @@ class Pods:
                 )
                 for uid, name in names.items()
             }
-            if not names and listed:
+            if listed and not names and (self._refusal is not None or not self._api.has_account):
                 remedy = f"let this pod's account get pods (PODS=yes), or mount {self._cluster.logs} read-only"
                 self._miss(_UIDS, "neither the API server nor the kubelet's logs tell them", remedy)
             for each in self.missing:
