@@ -187,7 +187,7 @@ def measure(cluster: Cluster) -> Iterator[tuple[str, Any]]:
     )
     cluster.kubectl(*patch)
     cluster.kubectl("rollout", "status", "daemonset/gpuagent-agent", "--namespace=gpuagent", "--timeout=180s")
-    (agent,) = cluster.kubectl("get", "pods", "--namespace=gpuagent", selected, "--output=name").split()
+    agent = cluster.kubectl("get", "pods", "--namespace=gpuagent", selected, "--output=name").split()[0]
     printed = cluster.kubectl("exec", agent, "--namespace=gpuagent", "--", "gpuagent", "info", "--json")
     yield "gpuagent info without the kubelet's folder", json.loads(printed)["pods"]
     time.sleep(20)

@@ -266,6 +266,8 @@ class Owners:
     def _describe(self, owner: Owner, pid: int) -> None:
         """Add what one process says of its owner: its user, its job, and what was allocated."""
         uid = _uid_of(self._proc, pid)
+        if owner.unit.kind == "pod" and self._read_words(pid)[0] in _PAUSE:  # it has a user of its own
+            uid = None
         if owner.uid is None or (owner.uid == 0 and uid):  # the daemons of a job are root's
             owner.uid = uid
             owner.facts.user_name = _user_name(uid, has_names=self._has_names)
@@ -299,12 +301,15 @@ class Owners:
             owner.facts = without_names(facts, owner.uid)
 
     def _note_command(self, owner: Owner, pid: int) -> None:
-        words = (read_process_file(self._proc, pid, "cmdline") or "").rstrip("\0").split("\0")
+        words = self._read_words(pid)
         if self._has_names and any(words) and words[0] not in _PAUSE:
             owner.command_pid = pid
             # As JSON, which the store has of commands.
             redacted = redact_arguments(words[:_MOST_WORDS])
             owner.facts.command = json.dumps([word[:_MOST_CHARACTERS] for word in redacted])
+
+    def _read_words(self, pid: int) -> list[str]:
+        return (read_process_file(self._proc, pid, "cmdline") or "").rstrip("\0").split("\0")
 
     def _find_on_gpus(self, seconds: float) -> dict[int, dict[str, list[Held]]]:
         """Return what the processes of each owner have of each GPU."""

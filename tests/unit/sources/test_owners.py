@@ -483,8 +483,11 @@ def test_a_process_that_becomes_its_program_is_described_anew(tmp_path: Path, op
     assert {row.get("device_id") for row in rows if row["kind"] == "docker"} == {None, key(SECOND)}
 
 
-def test_a_pod_is_described_by_the_container_with_its_gpus(tmp_path: Path, open_source: OpenSource) -> None:
+def test_a_pod_is_described_by_the_container_with_its_gpus(
+    tmp_path: Path, open_source: OpenSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, _ = open_job(tmp_path, open_source)
+    monkeypatch.setattr("gpuagent.sources.owners._uid_of", lambda _proc, pid: 65535 if pid == 50 else 4321)
     commands = {50: "/pause", 51: "proxy", 52: "train.py"}
     for pid, command in commands.items():
         plant_process(tmp_path / "proc", pid)
@@ -494,6 +497,7 @@ def test_a_pod_is_described_by_the_container_with_its_gpus(tmp_path: Path, open_
     pod = [row for row in rows if row["kind"] == "pod"]
     assert {row.get("device_id") for row in pod} == {None, key(FIRST)}
     assert json.loads(str(pod[0]["command"])) != ["/pause"]
+    assert pod[0]["user_name"] == "4321"
 
 
 def test_without_permission_a_job_keeps_its_first_command(

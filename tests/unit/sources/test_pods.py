@@ -169,9 +169,9 @@ def test_without_the_kubelets_socket_and_an_account_all_is_missing(
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             assert look(pods, WEB) == {}
-    assert [each.what for each in pods.check()] == ["GPUs of pods", "owners of pods"]
-    assert [f"{place.folder}/none" in each.remedy for each in pods.check()] == [True, False]
-    assert len(caplog.records) == 2, "each is said once"
+    assert [each.what for each in pods.check()] == ["GPUs of pods", "owners of pods", "UIDs of pods"]
+    assert [f"{place.folder}/none" in each.remedy for each in pods.check()] == [True, False, True]
+    assert len(caplog.records) == 3, "each is said once"
 
 
 def test_without_names_the_kubelets_list_helps_nobody(place: Place) -> None:

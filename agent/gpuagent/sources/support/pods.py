@@ -126,7 +126,10 @@ class Pods:
                 )
                 for uid, name in names.items()
             }
-            if listed and not names and (self._refusal is not None or not self._api.has_account):
+            if not names and listed is None:
+                remedy = f"mount {self._cluster.socket.parent} or {self._cluster.logs} read-only"
+                self._miss(_UIDS, "the kubelet names no pods", remedy)
+            elif not names and listed and (self._refusal is not None or not self._api.has_account):
                 remedy = f"let this pod's account get pods (PODS=yes), or mount {self._cluster.logs} read-only"
                 self._miss(_UIDS, "neither the API server nor the kubelet's logs tell them", remedy)
             for each in self.missing:
