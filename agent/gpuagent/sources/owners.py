@@ -265,9 +265,9 @@ class Owners:
 
     def _describe(self, owner: Owner, pid: int) -> None:
         """Add what one process says of its owner: its user, its job, and what was allocated."""
-        uid = _uid_of(self._proc, pid)
-        if owner.unit.kind == "pod" and self._read_words(pid)[0] in _PAUSE:  # it has a user of its own
-            uid = None
+        # The process that only holds a pod's namespaces has a user of its own.
+        is_pause = owner.unit.kind == "pod" and self._read_words(pid)[0] in _PAUSE
+        uid = None if is_pause else _uid_of(self._proc, pid)
         if owner.uid is None or (owner.uid == 0 and uid):  # the daemons of a job are root's
             owner.uid = uid
             owner.facts.user_name = _user_name(uid, has_names=self._has_names)
