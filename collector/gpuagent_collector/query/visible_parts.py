@@ -28,6 +28,7 @@ from gpuagent_collector.query.guard import Guard, store_relations
 from gpuagent_collector.schema import schema_relations
 from gpuagent_collector.store import Store
 from gpuagent_collector.store.columns import measure_texts, quoted, table_columns
+from gpuagent_collector.store.compact import filled_tables
 from gpuagent_collector.trust.tokens import Reach
 
 # Tables about the software alone; all their rows are shown.
@@ -125,7 +126,8 @@ class Parts:
                 guard=Guard(store_relations(connection)),
                 growth=Growth(store_columns(connection), store.longest_texts),
             )
-            measure_texts(connection, store.longest_texts, is_lake=store.spec.is_lake)
+            filled = filled_tables(connection) if store.spec.is_lake else None
+            measure_texts(connection, store.longest_texts, filled)
         self._limited: dict[Reach, Part] = {}
         self._making = threading.Lock()
 

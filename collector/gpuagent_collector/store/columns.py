@@ -1,7 +1,7 @@
 """Tables and columns of the store, read from the store itself, their longest texts, and literals of SQL."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import duckdb
@@ -102,15 +102,20 @@ class LongestTexts:
         return self._bytes
 
 
-def measure_texts(connection: duckdb.DuckDBPyConnection, longest: LongestTexts, *, is_lake: bool) -> None:
+def measure_texts(
+    connection: duckdb.DuckDBPyConnection, longest: LongestTexts, filled: Collection[str] | None = None
+) -> None:
     """Count the texts that a store has: those of a file by DuckDB's statistics, those of a lake by reading them.
 
-    In a lake, identifiers of runs and texts of samples are left out: they are short, and there are many.
+    `filled` are the tables of a lake with rows; None: the store is a file. In a lake, identifiers of runs and texts of
+    samples are left out: they are short, and there are many.
     """
+    is_lake = filled is not None
     for table, types in table_columns(connection).items():
         columns = [name for name, data_type in types.items() if data_type in _TEXTS]
-        if is_lake:
-            columns = [] if is_large(table) else [name for name in columns if name != "run_id"]
+        if filled is not None:
+            is_read = table in filled and not is_large(table)
+            columns = [name for name in columns if is_read and name != "run_id"]
         if columns:
             sizes = _read_sizes(connection, table, columns) if is_lake else _known_sizes(connection, table, columns)
             for name, size_bytes in zip(columns, sizes, strict=True):

@@ -64,6 +64,16 @@ _INLINED_TABLES = f"""
 SELECT DISTINCT inlined.table_name FROM {_CATALOG}.ducklake_inlined_data_tables AS inlined
 JOIN {_CATALOG}.ducklake_table AS tables USING (table_id) WHERE list_contains(?, tables.table_name)
 """  # noqa: S608 - constant names
+
+# Tables with files, whose deletions can be in the catalog, and the tables in it that hold rows of others.
+_TABLES_WITH_FILES = f"""
+SELECT DISTINCT tables.table_name FROM {_CATALOG}.ducklake_data_file JOIN {_CATALOG}.ducklake_table AS tables
+USING (table_id)
+"""  # noqa: S608 - constant names
+_PLACES_OF_ROWS = f"""
+SELECT DISTINCT tables.table_name, inlined.table_name FROM {_CATALOG}.ducklake_inlined_data_tables AS inlined
+JOIN {_CATALOG}.ducklake_table AS tables USING (table_id)
+"""  # noqa: S608 - constant names
 _REMOVE_ENDED = f"""
 DELETE FROM {_CATALOG}."{{}}" WHERE end_snapshot <= (SELECT min(snapshot_id) FROM {_CATALOG}.ducklake_snapshot)
 """  # noqa: S608 - names that DuckLake gave
@@ -114,12 +124,28 @@ def tidy_lake(connection: duckdb.DuckDBPyConnection) -> None:
     """Write inlined rows into files, merge small files, and remove unused ones, while others may append."""
     flushes = [
         f"ducklake_flush_inlined_data('{LAKE}', table_name => '{table}')"
-        for table in sorted(table_columns(connection).keys() - {*_STAY_INLINED})
+        for table in sorted(table_columns(connection).keys() & filled_tables(connection) - {*_STAY_INLINED})
     ]
     for call in (*flushes, *_TIDY_LAKE):
         retry_conflicts(lambda call=call: connection.execute(f"SELECT count(*) FROM {call}").fetchall())  # type: ignore[misc]  # noqa: S608 - names of the schema
     for (table,) in connection.execute(_INLINED_TABLES, [_STAY_INLINED]).fetchall():
         connection.execute(_REMOVE_ENDED.format(table))
+
+
+def filled_tables(connection: duckdb.DuckDBPyConnection) -> set[str]:
+    """Return the tables of a lake that have files, or rows in its catalog.
+
+    This takes as long as reading one table: the others need not be read or flushed.
+    """
+
+    def find() -> set[str]:
+        tables = {table for (table,) in connection.execute(_TABLES_WITH_FILES).fetchall()}
+        for table, place in connection.execute(_PLACES_OF_ROWS).fetchall():
+            if table not in tables and connection.execute(f'FROM {_CATALOG}."{place}" LIMIT 1').fetchone():
+                tables.add(table)
+        return tables
+
+    return retry_conflicts(find)
 
 
 def lake_files(connection: duckdb.DuckDBPyConnection) -> LakeFiles:

@@ -13,6 +13,7 @@ from gpuagent_collector.ingest.decode import Decoder
 from gpuagent_collector.schema import Migration, load_migrations
 from gpuagent_collector.store import Kind, Store, StoreSpec, shared
 from gpuagent_collector.store.columns import LongestTexts, agent_tables, measure_texts, table_columns
+from gpuagent_collector.store.compact import filled_tables
 from gpuagent_common.connection import TokenError, read_token
 from gpuagent_common.errors import MisuseError
 from tests.support.stores import open_store, put_store
@@ -236,11 +237,11 @@ def test_the_longest_texts_of_a_store_are_known_when_it_is_opened(store_name: st
         )
         connection.execute("INSERT INTO core_samples (core) VALUES (1)")
     with open_store(store_name) as store, store.transaction() as connection:
-        measure_texts(connection, store.longest_texts, is_lake=store.spec.is_lake)
+        measure_texts(connection, store.longest_texts, filled_tables(connection) if store.spec.is_lake else None)
         assert store.longest_texts.all() == {"detail": 804, "reason": 99_999}
         connection.execute("DELETE FROM run_states WHERE run_id = 'r'")
         remaining = LongestTexts()
-        measure_texts(connection, remaining, is_lake=store.spec.is_lake)
+        measure_texts(connection, remaining, filled_tables(connection) if store.spec.is_lake else None)
         assert remaining.all() == {"detail": 804}
 
 
