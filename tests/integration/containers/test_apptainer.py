@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.containers import Runtime, find_apptainer, need_fakeroot, on
+from tests.support.containers import Runtime, fakeroot_options, find_apptainer, need_fakeroot, on
 from tests.support.images import make_tiny_base
 from tests.support.programs import found
 from tests.support.servers import BIN, Node, until
@@ -40,7 +40,7 @@ def builds(node: Node) -> Node:
     node.environment["TMPDIR"] = str(node.folder / "tmp")
     for name in ("apptainer", "singularity"):
         node.environment[f"GPUAGENT_{name.upper()}"] = str(find_apptainer(name))
-        node.environment[f"GPUAGENT_{name.upper()}_BUILD_ARGS"] = "--fakeroot"
+        node.environment[f"GPUAGENT_{name.upper()}_BUILD_ARGS"] = fakeroot_options()
     make_tiny_base(node.folder / "base")
     return node
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.containers import IMAGE, ULIMITS, Runtime, apptainer_program
+from tests.support.containers import IMAGE, ULIMITS, Runtime, apptainer_program, fakeroot_options
 from tests.support.images import import_for_charliecloud
 from tests.support.servers import Node
 
@@ -51,7 +51,7 @@ def build(node: Node, root: Path) -> None:
 def build_for_apptainer(node: Node, root: Path) -> None:
     definition = node.folder / "Recipe.def"
     definition.write_text("Bootstrap: docker\nFrom: any\n%files\n    wheels/constraints.txt /\n")
-    node.environment["GPUAGENT_APPTAINER_BUILD_ARGS"] = "--fakeroot"
+    node.environment["GPUAGENT_APPTAINER_BUILD_ARGS"] = fakeroot_options()
     options = ("--recipe", str(definition), "--base", str(root), "--tag", "built.sif")
     node.run("gpuagent", "image", "build", "apptainer", *options)
 

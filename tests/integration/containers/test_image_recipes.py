@@ -14,7 +14,15 @@ from pathlib import Path
 import pytest
 
 from gpuagent.images.recipe import write_wheel
-from tests.support.containers import REPOSITORY, ULIMITS, Runtime, find_apptainer, import_image, need_fakeroot
+from tests.support.containers import (
+    REPOSITORY,
+    ULIMITS,
+    Runtime,
+    fakeroot_options,
+    find_apptainer,
+    import_image,
+    need_fakeroot,
+)
 from tests.support.emulation import make_debian
 from tests.support.images import make_base, write_wheels
 from tests.support.servers import Node, until
@@ -165,7 +173,7 @@ def test_a_definition_file_is_built_on_a_folder_without_a_network_and_runs(
 ) -> None:
     node.environment["GPUAGENT_APPTAINER"] = str(find_apptainer())
     need_fakeroot()
-    node.environment["GPUAGENT_APPTAINER_BUILD_ARGS"] = "--fakeroot"
+    node.environment["GPUAGENT_APPTAINER_BUILD_ARGS"] = fakeroot_options()
     definition = REPOSITORY / "deploy" / "apptainer" / f"{image}.def"
     parts = ("--recipe", str(definition), "--base", str(python_base), "--wheels", str(context / "wheels"))
     # Under a time limit of the test's own: workloads take minutes.
