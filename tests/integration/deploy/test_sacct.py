@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 MISSED_SECONDS = 1.0
 
 # Work, and a pause in which the agent looks at it; once without.
-BURN, SHORT = "(ulimit -t 4; sha256sum /dev/zero); sleep 3", "timeout 1 sha256sum /dev/zero; true"
+BURN, SHORT = "(ulimit -t 3; sha256sum /dev/zero); sleep 3", "timeout 1 sha256sum /dev/zero; true"
 # Options of sbatch, and the body of the script.
 JOBS = {
     "plain": (("--nodes=1",), BURN),
