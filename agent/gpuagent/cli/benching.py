@@ -16,7 +16,7 @@ import click
 from gpuagent.agent_config import AgentConfig, find_place
 from gpuagent.cli.collector_command import connection_words, find_collector_command, is_reachable, own_collector
 from gpuagent.cli.conducting import RunLines, make_runs
-from gpuagent.cli.experiment_answer import await_figures, has_throughput
+from gpuagent.cli.experiment_answer import await_figures
 from gpuagent.experiment import plan
 from gpuagent.experiment.bench import digest_bench, name_bench
 from gpuagent.experiment.conduct import (
@@ -202,9 +202,9 @@ class Bench:
             reason = "when the collector has the samples" if program else "where `collector` is installed"
             lines.note(f"{reason}, run: collector {shlex.join([*answer, *self._store_words])}")
             return
-        await_figures(program, experiment.name, connection)
+        awaited = await_figures(program, experiment.name, connection)
         metric = "throughput"
-        if answer[0] == "compare" and not has_throughput(program, experiment.name, connection):
+        if answer[0] == "compare" and not awaited.has_throughput:
             metric = "run_seconds"
             answer += ["--metric", metric]
             lines.note("no throughput is reported, so the figures are durations")

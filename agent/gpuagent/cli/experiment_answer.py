@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -25,8 +26,21 @@ _DELIVERED_SECONDS = 20.0
 _FIGURES_SECONDS = 20.0
 _WITHOUT_FIGURES = """
 SELECT count(*) FILTER (started_at IS NOT NULL AND run_id NOT IN (SELECT run_id FROM metrics))
-    + greatest(0, {} - count(*))
+    + greatest(0, {} - count(*)) AS without_figures,
+    count(*) FILTER (status = 'succeeded'
+    AND run_id NOT IN (SELECT run_id FROM metrics WHERE metric = 'throughput')) AS without_throughput
 FROM runs WHERE experiment = '{}' AND ended_at IS NOT NULL"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Awaited:
+    """What the collector has of the runs of an experiment."""
+
+    is_answered: bool
+    # Of all runs that ended, and of as many as were made if that is known.
+    has_figures: bool = False
+    # Of every run that succeeded; these are the runs that are compared.
+    has_throughput: bool = False
 
 
 def check_answer(words: Sequence[str]) -> None:
@@ -49,7 +63,7 @@ def print_answer(words: Sequence[str], experiment: str, config: "AgentConfig", *
         reason = "there is no `collector` here; run this where it is"
     elif not is_stored:
         reason = "when the collector has the samples, run this"
-    elif not await_figures(program, experiment, connection_words(config)) or (
+    elif not await_figures(program, experiment, connection_words(config)).is_answered or (
         subprocess.run([program, *command], check=False).returncode
     ):
         reason = "once that is fixed, run this"
@@ -58,36 +72,25 @@ def print_answer(words: Sequence[str], experiment: str, config: "AgentConfig", *
     click.echo(f"gpuagent: {reason}:\n  collector {shlex.join(command)}", err=True)
 
 
-def await_figures(program: str, experiment: str, connection: Sequence[str], *, made: int | None = None) -> bool:
-    """Wait for the figures of all ended runs; return whether the collector answers. If not, its command prints why.
+def await_figures(program: str, experiment: str, connection: Sequence[str], *, made: int = 0) -> Awaited:
+    """Wait for the figures of all ended runs, of so many that were `made` at least; return what the collector has.
 
-    With the number of runs that were `made`, return whether it has the figures of all of these.
+    If it does not answer, its command prints why.
     """
-    sql = _WITHOUT_FIGURES.format(made or 0, experiment.replace("'", "''"))
+    sql = _WITHOUT_FIGURES.format(made, experiment.replace("'", "''"))
     words = [program, "query", "sql", sql, "--format", "csv"]
     deadline = time.monotonic() + _FIGURES_SECONDS
     with waiting_for("gpuagent", "the collector to compute the figures of the runs"):
         while True:
             asked = subprocess.run([*words, *connection], capture_output=True, text=True, check=False)
-            is_complete = not asked.returncode and asked.stdout.split()[-1] == "0"
             if asked.returncode:
                 click.echo(asked.stderr, nl=False, err=True)
-            if asked.returncode or is_complete or time.monotonic() > deadline:
-                return is_complete if made else not asked.returncode
-
-
-# Of the runs that are compared.
-_WITHOUT_THROUGHPUT = """
-SELECT count(*) FROM runs WHERE experiment = '{}' AND status = 'succeeded'
-AND run_id NOT IN (SELECT run_id FROM metrics WHERE metric = 'throughput')"""
-
-
-def has_throughput(program: str, experiment: str, connection: Sequence[str]) -> bool:
-    """Return whether every run that succeeded has a throughput."""
-    sql = _WITHOUT_THROUGHPUT.format(experiment.replace("'", "''"))
-    words = [program, "query", "sql", sql, "--format", "csv", *connection]
-    asked = subprocess.run(words, capture_output=True, text=True, check=False)
-    return asked.returncode == 0 and asked.stdout.split()[-1] == "0"
+                return Awaited(is_answered=False)
+            without_figures, without_throughput = map(int, asked.stdout.split()[-1].split(","))
+            if without_figures == 0 or time.monotonic() > deadline:
+                return Awaited(
+                    is_answered=True, has_figures=without_figures == 0, has_throughput=without_throughput == 0
+                )
 
 
 def await_delivery(is_waiting: Callable[[], object]) -> None:
@@ -105,7 +108,7 @@ def is_narrow(experiment: "Experiment", config: "AgentConfig", is_waiting: Calla
     """
     program, connection = find_collector_command(), connection_words(config)
     await_delivery(is_waiting)
-    if program is None or not await_figures(program, experiment.name, connection, made=made):
+    if program is None or not await_figures(program, experiment.name, connection, made=made).has_figures:
         return False
     first = next(answer for answer in experiment.answers if answer.startswith("compare"))
     words = [program, *shlex.split(first), "--experiment", experiment.name, "--format", "json", *connection]
