@@ -5,15 +5,15 @@ import re
 import subprocess
 import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from gpuagent.images.recipe import write_wheel
-from tests.support.containers import REPOSITORY, short_folder
+from tests.support.containers import REPOSITORY
 from tests.support.images import write_wheels
 from tests.support.programs import found, need, unavailable
 from tests.support.servers import Node
@@ -90,17 +90,15 @@ class EmulatedAgent:
         return [*inside(self.root, node.folder), self.program, *words]
 
 
-@contextmanager
-def emulated_agent(machine: str) -> Iterator[EmulatedAgent]:
-    """Yield an agent that is installed as docs/deploy/power.md says; of pip's packages, those that Debian has not."""
+def install_by_pip(machine: str, folder: Path) -> EmulatedAgent:
+    """Install an agent into a folder as docs/deploy/power.md says; of pip's packages, those that Debian has not."""
     root = make_debian(machine)
-    with short_folder() as folder:
-        wheels = write_wheels(folder / "wheels", ["gpuagent"])
-        there = inside(root, folder)
-        # Without pip, and what it compiles: that takes twice the time here, where the system's pip is as good.
-        venv = ["-m", "venv", "--without-pip", "--system-site-packages", "gpuagent"]
-        subprocess.run([*there, "python3", *venv], check=True)
-        options = ["--quiet", "--no-compile", "--no-index", f"--find-links={wheels}"]
-        pip = ["-m", "pip", "--python", "gpuagent/bin/python3", "install", *options, str(write_wheel(wheels))]
-        subprocess.run([*there, "python3", *pip], check=True)
-        yield EmulatedAgent(machine=machine, root=root, program=f"{folder}/gpuagent/bin/gpuagent")
+    wheels = write_wheels(folder / "wheels", ["gpuagent"])
+    there = inside(root, folder)
+    # Without pip, and what it compiles: that takes twice the time here, where the system's pip is as good.
+    venv = ["-m", "venv", "--without-pip", "--system-site-packages", "gpuagent"]
+    subprocess.run([*there, "python3", *venv], check=True)
+    options = ["--quiet", "--no-compile", "--no-index", f"--find-links={wheels}"]
+    pip = ["-m", "pip", "--python", "gpuagent/bin/python3", "install", *options, str(write_wheel(wheels))]
+    subprocess.run([*there, "python3", *pip], check=True)
+    return EmulatedAgent(machine=machine, root=root, program=f"{folder}/gpuagent/bin/gpuagent")

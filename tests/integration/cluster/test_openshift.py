@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.support.cluster import NODES, TINY, Cluster, Site, on, open_site
+from tests.support.containers import short_folder
 from tests.support.deployment import LOADED_SECONDS, NEWEST, Deployment, launch
-from tests.support.emulation import emulated_agent
+from tests.support.emulation import install_by_pip
 from tests.support.programs import need
 from tests.support.servers import until
 from tests.support.slurm import slurm
@@ -65,7 +66,8 @@ def test_a_run_records_itself_as_any_other(site: Site) -> None:
 
 def test_a_pod_is_compared_with_a_node_of_another_processor(site: Site) -> None:
     run(site, "both", "sh", "-c", "exit 0", options=["--repeat=2"])
-    with emulated_agent("ppc64le") as satori, site.beside("satori") as own:
+    with short_folder() as folder, site.beside("satori") as own:
+        satori = install_by_pip("ppc64le", folder)
         options = ("--platform=satori", "--name=both", "--repeat=2")
         own.node.run(*satori.command(own.node, "run", *options, "--", "true"))
     compared = site.as_owner("collector", "compare", "satori", "openshift", "--all").stdout

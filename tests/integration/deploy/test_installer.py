@@ -10,23 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.containers import answers
-from tests.support.emulation import inside, make_debian
-from tests.support.programs import unavailable
+from tests.support.installers import make_installer
 from tests.support.trees import plant
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[3]
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-
-
-def make_installer(folder: Path, *options: str) -> Path:
-    command = [sys.executable, str(ROOT / "scripts/make_installer.py"), "--out", str(folder), *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        unavailable(f"the installer cannot be made: {done.stderr[-300:]}")
-    (made,) = folder.glob("*.run")
-    return made
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +88,3 @@ def test_a_file_for_power_needs_the_compiled_packages_of_the_distribution(tmp_pa
     # This Python's own environment has the modules, but not the one that it was made from.
     said = run(other, "--prefix", str(tmp_path / "p"), "--python", sys.executable, code=1)
     assert "apt-get install python3-grpcio python3-psutil python3-yaml" in said
-    root = make_debian("ppc64le")
-    subprocess.run([*inside(root, tmp_path), "bash", made, "--prefix", f"{tmp_path}/prefix"], check=True)
-    info = [*inside(root, tmp_path), f"{tmp_path}/prefix/bin/gpuagent", "info"]
-    assert "ppc64le" in subprocess.run(info, check=True, capture_output=True, text=True).stdout
