@@ -28,9 +28,15 @@ os.environ["SLURM_CPUS_ON_NODE"] = "1"
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Modules that take longest, in seconds of a core: begun first, so that no process is left with one at the end.
+# Modules that take longest, waiting included: begun first, so that no process is left with one at the end.
 LONGEST = (
+    "agent/test_bench_runs",
+    "deploy/test_power",
+    "containers/test_image_recipes",
+    "deploy/test_sacct",
     "containers/test_containers",
+    "exchange/test_other_store",
+    "containers/test_experiment_environments",
     "agent/test_observe",
     "workloads/test_several_ranks",
     "agent/test_end_to_end",
