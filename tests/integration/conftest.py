@@ -8,16 +8,22 @@ import pytest
 from gpuagent_workloads.suite.mnist.data import make_digits
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.support.commands import Collector, Printed, run_collector, synthetic
-from tests.support.servers import Node
-from tests.support.shared import SharingNode
+from tests.support.servers import ForkingNode, Node
+from tests.support.shared import ForkingSharingNode, SharingNode
 from tests.support.stores import KINDS
 from tests.unit.workloads.runs import write_mnist
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
+def forks(request: pytest.FixtureRequest) -> bool:
+    """Whether the commands of a node are forks: those of slow tests, for quick ones have each feature's main path."""
+    return request.node.get_closest_marker("slow") is not None
+
+
+@pytest.fixture
+def node(tmp_path: Path, forks: bool) -> Iterator[Node]:
     """A folder in which our commands run; whatever was started in it is stopped."""
-    with Node(tmp_path) as node:
+    with (ForkingNode if forks else Node)(tmp_path) as node:
         yield node
 
 
@@ -30,9 +36,9 @@ def shared_collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]
 
 
 @pytest.fixture
-def sharing(tmp_path: Path, shared_collector: Node) -> Iterator[Node]:
+def sharing(tmp_path: Path, shared_collector: Node, forks: bool) -> Iterator[Node]:
     """A node that delivers to the collector of all tests."""
-    with SharingNode(tmp_path, shared_collector) as node:
+    with (ForkingSharingNode if forks else SharingNode)(tmp_path, shared_collector) as node:
         yield node
 
 

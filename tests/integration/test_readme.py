@@ -10,6 +10,13 @@ from tests.support.servers import Node
 
 pytestmark = pytest.mark.slow
 
+
+@pytest.fixture
+def forks() -> bool:
+    """Start every command as a user does."""
+    return False
+
+
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
 
 

@@ -11,19 +11,23 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 from unittest import mock
 
 import pytest
 
 from gpuagent_collector.cli import main as collector
 from gpuagent_collector.query.reader import open_reader
+from tests.support.forking import COMMANDS, ForkedProcess, run_forked
 from tests.support.stores import put_store
 
 BIN = Path(sys.executable).parent
 
 # How long to wait for something that has to come; only a broken program needs it.
 LIMIT_SECONDS = 240.0
+
+# Of a command that ends by itself.
+_RUN_SECONDS = LIMIT_SECONDS * 2
 
 Found = TypeVar("Found")
 
@@ -97,18 +101,21 @@ class Node:
 
     def run(self, *command: str, code: int = 0, folder: Path | None = None) -> "subprocess.CompletedProcess[str]":
         """Run one of our commands to its end, in `folder` if given; fail unless it ends with `code`."""
-        done = subprocess.run(
-            [str(BIN / command[0]), *command[1:]],
-            env=self.environment,
-            cwd=folder or self.folder,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_SECONDS * 2,
-            check=False,
-        )
+        done = self._run(command, folder or self.folder)
         assert done.returncode == code, f"{command} gave {done.returncode}:\n{done.stdout}\n{done.stderr}"
         done.stderr = without_waits(done.stderr)
         return done
+
+    def _run(self, command: Sequence[str], folder: Path) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [str(BIN / command[0]), *command[1:]],
+            env=self.environment,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=_RUN_SECONDS,
+            check=False,
+        )
 
     def collector(self, *words: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
         """Run a command of `collector` in this process: to start another takes longer than most answers."""
@@ -152,17 +159,20 @@ class Node:
     def start(self, *command: str, log: str) -> "subprocess.Popen[str]":
         """Start one of our commands in the background, in a session of its own; its output goes to the file `log`."""
         with (self.folder / log).open("w") as output:
-            process = subprocess.Popen(
-                [str(BIN / command[0]), *command[1:]],
-                env=self.environment,
-                cwd=self.folder,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                text=True,
-                start_new_session=True,
-            )
+            process = self._start(command, output)
         self._processes.append(process)
         return process
+
+    def _start(self, command: Sequence[str], output: IO[str]) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [str(BIN / command[0]), *command[1:]],
+            env=self.environment,
+            cwd=self.folder,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
 
     def start_agent(self, *options: str, log: str = "agent.log") -> "subprocess.Popen[str]":
         """Start the agent and wait until it samples."""
@@ -210,3 +220,19 @@ class Node:
         with ExitStack() as every:
             for process in self._processes:
                 every.callback(self.stop, process)
+
+
+class ForkingNode(Node):
+    """A node whose commands are forks: for tests of what they do, not of how they start."""
+
+    def _run(self, command: Sequence[str], folder: Path) -> "subprocess.CompletedProcess[str]":
+        if command[0] not in COMMANDS:
+            return super()._run(command, folder)
+        return run_forked(command, self.environment, folder, _RUN_SECONDS)
+
+    def _start(self, command: Sequence[str], output: IO[str]) -> "subprocess.Popen[str]":
+        if command[0] not in COMMANDS:
+            return super()._start(command, output)
+        with Path(os.devnull).open() as nothing:
+            files = [nothing.fileno(), output.fileno(), output.fileno()]
+            return ForkedProcess(command, self.environment, self.folder, files)

@@ -5,7 +5,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from tests.support.servers import Node
+from tests.support.servers import ForkingNode, Node
 
 # What is read of runs, and has a node of its own; of metrics, that of their run.
 _TABLES = "cgroup_samples|host_samples|images|process_samples|results|run_events|runs|sessions|steps"
@@ -30,3 +30,7 @@ class SharingNode(Node):
             runs = f"SELECT run_id FROM main.runs WHERE {mine}"
             tables.append(f"metrics AS (SELECT * FROM main.metrics WHERE run_id IN ({runs}))")
         return super().ask(f"WITH {', '.join(tables)} {sql}")
+
+
+class ForkingSharingNode(SharingNode, ForkingNode):
+    """Such a node whose commands are forks."""

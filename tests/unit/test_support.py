@@ -1,6 +1,7 @@
 """Shared parts of the tests themselves."""
 
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from tests.support.programs import describe_missing, need
 from tests.support.quick import ALL_SECONDS, MODULE_SECONDS, is_slow, over_the_budget
-from tests.support.servers import Node
+from tests.support.servers import ForkingNode, Node, until
 
 
 def test_a_skipped_test_ends_the_processes_of_its_node(tmp_path: Path) -> None:
@@ -16,6 +17,21 @@ def test_a_skipped_test_ends_the_processes_of_its_node(tmp_path: Path) -> None:
         process = node.start(sys.executable, "-c", "import time; time.sleep(600)", log="log")
         pytest.skip("Slurm is missing")
     assert process.returncode is not None
+
+
+@pytest.mark.parametrize("kind", [Node, ForkingNode])
+def test_a_command_in_a_fork_is_as_one_that_was_started(kind: type[Node], tmp_path: Path) -> None:
+    with kind(tmp_path) as node:
+        collector = node.serve()
+        node.environment["ADDED"] = "here"
+        where = node.run("gpuagent", "run", "--", "sh", "-c", "echo $ADDED $PWD; exit 7", code=7)
+        assert where.stdout == f"here {tmp_path}\n"
+        assert "exit code 7" in where.stderr
+        assert "no option --nonsense" in node.run("collector", "runs", "--nonsense", code=2).stderr
+        run = node.start("gpuagent", "run", "--", "sh", "-c", "echo begins; sleep 600", log="run.log")
+        until(lambda: "begins" in (tmp_path / "run.log").read_text(), "the program's line")
+        assert (run.poll(), node.stop(run, signal.SIGINT)) == (None, 130)
+        assert node.stop(collector, signal.SIGKILL) == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(("ci", "raised"), [("", pytest.skip.Exception), ("true", pytest.fail.Exception)])

@@ -22,6 +22,13 @@ from tests.support.stores import put_store
 
 pytestmark = pytest.mark.slow
 
+
+@pytest.fixture
+def forks() -> bool:
+    """Start every command as a user does."""
+    return False
+
+
 LAST = 400
 # Rows of each message.
 ROWS = 20
