@@ -120,7 +120,9 @@ def _check_whole(experiment: Experiment) -> None:
     if experiment.until is None:
         return
     if experiment.repeats <= _FIRST_LOOK:
-        raise MisuseError(f"until needs more than {_FIRST_LOOK} repeats or rounds, such as 40: it looks first after {_FIRST_LOOK}")
+        raise MisuseError(
+            f"until needs more than {_FIRST_LOOK} repeats or rounds, such as 40: it looks first after {_FIRST_LOOK}"
+        )
     if not any(answer.startswith("compare") for answer in experiment.answers):
         raise MisuseError("until needs a `compare` in the answer: its intervals decide")
 
