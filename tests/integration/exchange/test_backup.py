@@ -192,7 +192,7 @@ def is_told(store: Path) -> bool:
     try:
         return any(is_damage for _, is_damage in remarks(store))
     except StoreError as error:
-        return "cannot" in str(error)
+        return "damaged" in str(error)
 
 
 def test_a_check_of_a_damaged_file_says_so_in_one_line_and_exits_with_1(filled: Node) -> None:
