@@ -34,7 +34,7 @@ FROM runs WHERE experiment = '{}' AND ended_at IS NOT NULL"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Awaited:
-    """What the collector has of the runs of an experiment."""
+    """State of the runs of an experiment in the collector."""
 
     is_answered: bool
     # Of all runs that ended, and of as many as were made if that is known.
