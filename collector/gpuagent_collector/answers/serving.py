@@ -3,14 +3,14 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from math import log
 from typing import Any
 
 from gpuagent_collector.answers.found_load import Found, find_loads, found_section, found_table, write_found
-from gpuagent_collector.compare.caveats.figures import client_limited_caveat, differing_answers, programs_caveat
+from gpuagent_collector.compare.caveats.figures import CLIENT_LIMITED, differing_answers, programs_caveat
 from gpuagent_collector.compare.comparison import Comparison, Request
 from gpuagent_collector.compare.figures import values_of_sides
 from gpuagent_collector.compare.matrix import Selection, choose_runs
@@ -342,7 +342,7 @@ def _caveats(study: Study) -> Iterator[Caveat]:
     limited = _places(study, lambda point: point.figures.get("client_limited", 0) > 0)
     limited = limited or ", ".join(one.side for one in study.found if one.figures.get("client_limited", 0) > 0)
     if limited:
-        yield client_limited_caveat(limited)
+        yield replace(CLIENT_LIMITED, text=CLIENT_LIMITED.text.format(where=limited))
     if failed := _places(study, lambda point: point.figures.get("request_errors", 0) > 0):
         yield Caveat(
             code="request_errors",

@@ -1,16 +1,16 @@
 """The answer of a comparison in words: one paragraph."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
 from math import log
+from operator import itemgetter
 from typing import Any
 
-from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.because import Because, say
-from gpuagent_collector.compare.comparison import Comparison, OptionTests, cost_row, telling_side
+from gpuagent_collector.compare.comparison import Comparison, cost_row, telling_side
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, Test, make_figure
 from gpuagent_collector.compare.tables import grouped, shown_rows
 from gpuagent_collector.metrics import METRICS, Better, Metric
@@ -19,10 +19,11 @@ from gpuagent_collector.present.answer import in_short
 from gpuagent_collector.present.human import Notation, change, in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
-from gpuagent_collector.runs.cells import Cell, first_few, tell_apart
+from gpuagent_collector.runs.cells import first_few, tell_apart
+from gpuagent_collector.runs.facets import Facet
 from gpuagent_collector.runs.words import could_hide, interval, percent, spoken, statuses
 from gpuagent_collector.statistics.repeats import POWERS
-from gpuagent_collector.statistics.shift import Scale, Shift
+from gpuagent_collector.statistics.shift import Scale
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.text import counted
 
@@ -79,7 +80,12 @@ def overview_table(comparison: Comparison) -> Table:
         name = tell_apart(block.block, layout.blocks, briefly=True)
         for cell in block.block.cells:
             title = f"{name} {cell.side}" if several else name
-            rows.append({"title": title, "runs": _runs(cell), "side": cell.side, "metrics": of_metrics})
+            # The number of runs that count, and of the others by status.
+            runs = [f"{len(cell.runs):,}"] if cell.runs else []
+            if len({run.run_id for run in cell.runs}) != sum(cell.others.values()):
+                runs.append(statuses(cell.others))
+            runs_text = ", ".join(filter(None, runs))
+            rows.append({"title": title, "runs": runs_text, "side": cell.side, "metrics": of_metrics})
 
     def written(metric: Metric, row: Mapping[str, Any]) -> str | None:
         of_metric = row["metrics"].get(metric.name)
@@ -89,13 +95,6 @@ def overview_table(comparison: Comparison) -> Table:
     columns = [Column(None, "workload", "title", left=True), Column(None, "runs", "runs")]
     columns += [Column(None, metric.titled(stat), partial(written, metric)) for metric in metrics]
     return Table(columns, rows)
-
-
-def _runs(cell: Cell) -> str:
-    """Return the number of runs that count, and of the others by status."""
-    counted_here = {run.run_id for run in cell.runs}
-    others = "" if len(counted_here) == sum(cell.others.values()) else statuses(cell.others)
-    return ", ".join(filter(None, (f"{len(cell.runs):,}" if cell.runs else "", others)))
 
 
 def value_table(block: BlockFigures, comparison: Comparison) -> Table:
@@ -141,22 +140,13 @@ def write_figure(figure: Figure | None, scale: Notation, *, unit: bool = True) -
 
 def value_legend(comparison: Comparison, block: BlockFigures) -> str:
     """Return the meaning of a block's values."""
-    hidden = len(block.rows) - len(list(shown_rows(block, comparison)))
-    measured = any(row.metric.name == "measure_seconds" for row in block.rows)
-    return " ".join(
-        filter(
-            None,
-            (
-                "Samples count in each run's measured phase, not in start-up and warm-up." if measured else "",
-                f"--all shows {counted(hidden, 'more metric')}." if hidden else "",
-            ),
-        )
-    )
-
-
-def spoken_part(kind: PartKind) -> str:
-    """Return the kind of a part within a sentence."""
-    return "GPU" if kind is PartKind.GPU else kind.value
+    hidden = len(block.rows) - len(shown_rows(block, comparison))
+    sentences = []
+    if any(row.metric.name == "measure_seconds" for row in block.rows):
+        sentences.append("Samples count in each run's measured phase, not in start-up and warm-up.")
+    if hidden:
+        sentences.append(f"--all shows {counted(hidden, 'more metric')}.")
+    return " ".join(sentences)
 
 
 # Side → name of a part → metric → figure.
@@ -165,20 +155,16 @@ PartFigures = Mapping[str, Mapping[str, Mapping[str, Figure]]]
 
 def part_figures(block: BlockFigures, comparison: Comparison) -> PartFigures:
     """Return the figures of each part of a block's runs: medians over the runs that have that part."""
-    found: dict[str, dict[str, dict[str, list[float]]]] = {}
+    values: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for cell in block.block.cells:
         for run in cell.runs:
             for part, figures in comparison.parts.get(run.run_id, {}).items():
                 for metric, value in figures.items():
-                    of_side = found.setdefault(cell.side, {}).setdefault(part, {})
-                    of_side.setdefault(metric, []).append(value)
-    return {
-        side: {
-            part: {metric: make_figure(side, values) for metric, values in of_part.items()}
-            for part, of_part in parts.items()
-        }
-        for side, parts in found.items()
-    }
+                    values[cell.side, part, metric].append(value)
+    found: dict[str, dict[str, dict[str, Figure]]] = {}
+    for (side, part, metric), of_metric in values.items():
+        found.setdefault(side, {}).setdefault(part, {})[metric] = make_figure(side, of_metric)
+    return found
 
 
 def part_table(block: BlockFigures, comparison: Comparison) -> Table | None:
@@ -226,40 +212,32 @@ def answer(comparison: Comparison, *, most: int = 3) -> str:
     results, costs = _results(comparison, most=most), _costs(comparison, most=most)
     # Without a difference in time the cheaper side is the answer.
     said = [*costs, *results] if is_cost_first(comparison) else [*results, *costs]
-    if len(comparison.figures.blocks) == 1:
+    layout, needed = comparison.layout, comparison.needed
+    if len(layout.blocks) == 1:
         # One workload is named once.
-        said[1:] = [_without_name(sentence, comparison) for sentence in said[1:]]
-    return " ".join([*said, *_needs(comparison), *_why(comparison, most=most), *_without_figures(comparison)])
-
-
-def _without_figures(comparison: Comparison) -> Iterator[str]:
-    """Yield which workloads lack the metric that others are compared by."""
+        name = f"{tell_apart(layout.blocks[0], layout.blocks, briefly=True)}: "
+        for number, sentence in enumerate(said[1:], 1):
+            rest = sentence.removeprefix(name)
+            said[number] = rest if rest == sentence else rest[0].upper() + rest[1:]
+    # The repeats that would show the largest difference, where none is shown and a plan has them.
+    if needed and not comparison.figures.differs and needed.test.block.workload != SERVING:
+        runs = f"{needed.words} runs a side ({percent(POWERS[0])} power)"
+        where = f" of {tell_apart(needed.test.block, layout.blocks, briefly=True)}" if len(layout.blocks) > 1 else ""
+        said.append(f"Showing a difference of {needed.percent:g} %{where} takes {runs}.")
+    said += _why(comparison, most=most)
+    # Workloads that lack the metric that others are compared by.
     primary, blocks = comparison.figures.primary, comparison.figures.blocks
     lacking = [block.block for block in blocks if all(row.metric.name != primary.name for row in block.rows)]
     if primary.name == "throughput" and 0 < len(lacking) < len(blocks):
         names = first_few(list(dict.fromkeys(block.workload for block in lacking)))
-        yield f"No throughput is known of {names}; --metric run_seconds compares durations."
-
-
-def _needs(comparison: Comparison) -> Iterator[str]:
-    """Yield the repeats that would show the largest difference, where none is shown and a plan has them."""
-    needed, layout = comparison.needed, comparison.layout
-    if needed and not comparison.figures.differs and needed.test.block.workload != SERVING:
-        runs = f"{needed.words} runs a side ({percent(POWERS[0])} power)"
-        where = f" of {tell_apart(needed.test.block, layout.blocks, briefly=True)}" if len(layout.blocks) > 1 else ""
-        yield f"Showing a difference of {needed.percent:g} %{where} takes {runs}."
+        said.append(f"No throughput is known of {names}; --metric run_seconds compares durations.")
+    return " ".join(said)
 
 
 def is_cost_first(comparison: Comparison) -> bool:
     """Return whether the cost decides, because no difference in time is shown, of a sweep between its two best."""
     best = comparison.headline
     return not (best.judgement.verdict is Verdict.DIFFERS if best else comparison.figures.differs)
-
-
-def _without_name(sentence: str, comparison: Comparison) -> str:
-    name = f"{tell_apart(comparison.layout.blocks[0], comparison.layout.blocks, briefly=True)}: "
-    rest = sentence.removeprefix(name)
-    return rest if rest == sentence else rest[0].upper() + rest[1:]
 
 
 def _costs(comparison: Comparison, *, most: int) -> Iterator[str]:
@@ -290,7 +268,7 @@ def _costs(comparison: Comparison, *, most: int) -> Iterator[str]:
 def _results(comparison: Comparison, *, most: int) -> list[str]:
     tests, overall = comparison.figures.tests, comparison.figures.overall
     if best := comparison.headline:
-        options = "; ".join(_effect(option, comparison.figures.primary) for option in comparison.options)
+        options = "; ".join(_effect(*option, comparison.figures.primary) for option in comparison.options)
         return [_best_sentence(comparison, best), *([f"By option: {options}."] if options else [])]
     differs = any(test.judgement.verdict is Verdict.DIFFERS for test in tests)
     # A difference that one workload shows is said, and not that all together show none.
@@ -347,15 +325,15 @@ def _best_sentence(comparison: Comparison, best: Test) -> str:
     return f"{first}, {than} ({_evidence(best)})."
 
 
-def _effect(option: OptionTests, metric: Metric) -> str:
+def _effect(facet: Facet, tests: Sequence[Test], metric: Metric) -> str:
     """Return what an option's values change, over all values of the others: the largest difference that is shown."""
-    shown = [test for test in option.tests if test.judgement.verdict is Verdict.DIFFERS]
+    shown = [test for test in tests if test.judgement.verdict is Verdict.DIFFERS]
     if not shown:
-        hidden = could_hide([test.judgement.shift for test in option.tests]).removeprefix(";")
-        return f"{option.facet.option} makes no measurable difference{hidden and f',{hidden}'}"
+        hidden = could_hide([test.judgement.shift for test in tests]).removeprefix(";")
+        return f"{facet.option} makes no measurable difference{hidden and f',{hidden}'}"
     most = max(shown, key=lambda test: abs(log(max(test.other.median, 1e-300) / max(test.baseline.median, 1e-300))))
     runs = f"{most.pairs:,} pairs" if most.pairs else f"{most.other.runs:,} and {most.baseline.runs:,} runs"
-    changed = f"{option.facet.name_side(most.other.side)} instead of {most.baseline.side}"
+    changed = f"{facet.name_side(most.other.side)} instead of {most.baseline.side}"
     return (
         f"{changed} makes it {_how_much(most, replace(metric, better=None))} ({interval(most.judgement.shift)}, {runs})"
     )
@@ -364,8 +342,7 @@ def _effect(option: OptionTests, metric: Metric) -> str:
 def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
     """Return a geometric mean with its interval, and the number of each verdict on its tests."""
     metric, mean = comparison.figures.primary, overall.mean
-    sides = overall.side, overall.baseline
-    tests = [test for test in comparison.figures.tests if (test.other.side, test.baseline.side) == sides]
+    tests = [test for test in comparison.figures.tests if test.sides == (overall.side, overall.baseline)]
     verdicts = Counter(test.judgement.verdict for test in tests)
     counts = f"verdicts: {', '.join(f'{number} {verdict.value}' for verdict, number in verdicts.items())}"
     if set(verdicts) == {Verdict.DIFFERS}:
@@ -379,11 +356,10 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
     between = f"between {facet.name_side(overall.side)} and {facet.name_side(overall.baseline)}"
     shift = overall.common
     if shift:
+        p_value = f"{shift.p_value:.2g}" if shift.p_value >= 1e-4 else f"{shift.p_value:.0e}".replace("e-0", "e-")
         runs = f"{overall.runs[0]:,} and {overall.runs[1]:,} runs"
-        is_shown, evidence = (
-            shift.is_shown,
-            f"ratio {ratio(shift.estimate)}, {interval(shift)}, {_p_value(shift)}, {runs}",
-        )
+        is_shown = shift.is_shown
+        evidence = f"ratio {ratio(shift.estimate)}, {interval(shift)}, p = {p_value}, {runs}"
     else:
         is_shown, evidence = Verdict.DIFFERS in verdicts, f"geometric mean of the ratios {ratio(mean.ratio)}"
         if mean.low is not None and mean.high is not None:
@@ -395,11 +371,6 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
         else f"there is no measurable difference in {title} {between}"
     )
     return f"Over {mean.pairs} workloads or settings, {statement} ({evidence}; {counts})."
-
-
-def _p_value(shift: Shift) -> str:
-    """Return the p-value with two digits."""
-    return f"p = {shift.p_value:.2g}" if shift.p_value >= 1e-4 else f"p = {shift.p_value:.0e}".replace("e-0", "e-")
 
 
 def _how_much(test: Test, metric: Metric) -> str:
@@ -484,21 +455,15 @@ def _moved(comparison: Comparison) -> list[str]:
     blocks = comparison.figures.blocks
     if len(blocks) != 1 or len(comparison.layout.sides) != 2:
         return []
-    moved = [
-        (row, shift)
-        for row in blocks[0].rows
-        if row.metric.name in _LOADS
-        for shift in row.shifts.values()
-        if shift.scale is Scale.RATIO and shift.is_shown
-    ]
-    moved.sort(key=lambda pair: -abs(log(pair[1].estimate)))
-
-    def words(row: Row, shift: Shift) -> str:
-        before, after, *_ = (figure.median for figure in row.figures.values())
-        write = notation([before, after], row.unit).write
-        return (
-            f"{spoken(row.metric, comparison.request.stat)} {write(before)} → {write(after)} ({change(shift.estimate)})"
-        )
-
-    listed = [words(*pair) for pair in moved[:_SPOKEN_METRICS]]
+    moved: list[tuple[float, str]] = []
+    for row in (row for row in blocks[0].rows if row.metric.name in _LOADS):
+        for shift in row.shifts.values():
+            if shift.scale is Scale.RATIO and shift.is_shown:
+                before, after, *_ = (figure.median for figure in row.figures.values())
+                write = notation([before, after], row.unit).write
+                title = spoken(row.metric, comparison.request.stat)
+                words = f"{title} {write(before)} → {write(after)} ({change(shift.estimate)})"
+                moved.append((-abs(log(shift.estimate)), words))
+    moved.sort(key=itemgetter(0))
+    listed = [words for _, words in moved[:_SPOKEN_METRICS]]
     return [f"Other large changes: {'; '.join(listed)} (intervals only, not tested)."] if listed else []

@@ -25,7 +25,6 @@ from gpuagent_collector.statistics.shift import Scale, Shift, estimate_shift, le
 
 # The figures of runs, by the names of metrics: a column for each that is known of them. NaN: a cost that a run lacks.
 Figures = Mapping[str, Floats]
-
 # Seconds of each part of the runs, by its name.
 Times = Mapping[str, Floats]
 
@@ -139,7 +138,8 @@ class Because:
     @property
     def lead(self) -> Part | None:
         """The largest part that differs as the whole does, if its interval is on that side of no difference."""
-        first = max(self.parts, key=lambda part: part.difference * _sign(self.difference))
+        sign = 1 if self.difference >= 0 else -1
+        first = max(self.parts, key=lambda part: sign * part.difference)
         agrees = first.difference * self.difference > 0 < first.shift.estimate * first.difference
         return first if agrees and first.shift.is_shown else None
 
@@ -150,10 +150,6 @@ class Because:
             return None
         kind = KINDS[self.lead.name]
         return kind.longer if self.lead.difference > 0 else kind.shorter
-
-
-def _sign(value: float) -> int:
-    return 1 if value >= 0 else -1
 
 
 # Figures that decide which parts there are. Those that not all runs have are left out: both sides have the same parts.
@@ -173,28 +169,28 @@ def find_because(
 ) -> Because | None:
     """Return where a side's difference from the block's baseline comes from; None: no split is known for both.
 
-    Args:
-        block: has the side and its baseline.
-        side: another side than the baseline.
-        facts: of their runs.
-        whole_runs: whether the duration of runs is compared, and not their speed.
-        alpha: 1 less the confidence of the intervals.
-        unpaired: whether runs that were made together count as independent ones.
+    Of `whole_runs` the duration is compared, else the speed. Intervals have the confidence 1 - alpha. `unpaired` runs
+    that were made together count as independent ones.
     """
     cells = block.cell(block.baseline), block.cell(side)
-    for of, base, split in (_RUN,) if whole_runs else (_ANSWER, _STEP):
+    for of, base, split in _SPLITS[whole_runs]:
         runs, figures = _common_figures(cells, base, facts)
-        before, after = map(split, figures)
-        if all(runs) and before and after:
-            times = [before, after]
-            by_item = of == "step" and _differ_in_items(figures)
-            if by_item:
-                times = [_divide_by_items(*each) for each in zip(times, figures, strict=True)]
-            pairs = None if unpaired else _find_pairs(runs, cells, alpha)
-            compared = _compare(times, pairs, alpha=alpha)
-            what = "item" if by_item else of
-            totals = (sum(part.baseline for part in compared), sum(part.other for part in compared))
-            return Because(block=block, side=side, of=what, medians=totals, parts=compared)
+        times = [split(of_side) for of_side in figures]
+        if not all(runs) or not all(times):
+            continue
+        what = "item" if of == "step" and _divide_by_items(times, figures) else of
+        pairs = None if unpaired else _find_pairs(runs, cells, alpha)
+        first, second = map(_shares, times)
+        parts = []
+        for name in KINDS:
+            # Those that are nothing on both sides are left out.
+            if first.get(name) or second.get(name):
+                one, two = first[name], second[name]
+                shift = _shift_of(name, times, pairs, alpha=alpha)
+                parts.append(Part(name=name, baseline=one, other=two, difference=two - one, shift=shift))
+        parts.sort(key=lambda part: -abs(part.difference))
+        totals = (sum(part.baseline for part in parts), sum(part.other for part in parts))
+        return Because(block=block, side=side, of=what, medians=totals, parts=tuple(parts))
     return None
 
 
@@ -277,15 +273,15 @@ def _common_figures(cells: Sequence[Cell], base: str, facts: Facts) -> tuple[lis
     return runs, [{name: of_side[name] for name in known} for of_side in figures]
 
 
-def _split_step(figures: Figures) -> Times | None:
-    """Return the parts of a step: by the steps that were traced, else by samples of the GPU's use."""
+def _split_step(figures: Figures) -> dict[str, Floats]:
+    """Return the parts of a step: by the steps that were traced, else by samples of the GPU's use; {}: unknown."""
     step = figures["step_seconds"]
     traced = figures.get("gpu_busy_percent")
     busy_percent = figures.get("gpu_utilization_percent") if traced is None else traced
     waits = figures.get("data_wait_percent")
     if busy_percent is None:
         if waits is None:
-            return None
+            return {}
         waiting = np.minimum(waits, 100) / 100
         return {"data": step * waiting, "computing": step * (1 - waiting)}
     parts = _split_gpu(step, np.minimum(busy_percent, 100), figures, is_own=traced is not None)
@@ -320,8 +316,8 @@ def _split_gpu(seconds: Floats, busy_percent: Floats, figures: Figures, *, is_ow
     return {"busy": busy - lost, "throttled": lost, "shared": in_idle + in_busy, "idle": idle}
 
 
-def _split_run(figures: Figures) -> Times | None:
-    """Return the parts of a whole run: its start-up, and the rest by the use of its GPU or its CPU."""
+def _split_run(figures: Figures) -> dict[str, Floats]:
+    """Return the parts of a whole run: its start-up, and the rest by the use of its GPU or its CPU; {}: unknown."""
     seconds = figures["run_seconds"]
     names = ("time_to_first_step_seconds", "first_report_seconds", "process_start_seconds")
     start = np.minimum(next((figures[name] for name in names if name in figures), np.zeros_like(seconds)), seconds)
@@ -330,53 +326,38 @@ def _split_run(figures: Figures) -> Times | None:
         parts = _split_gpu(rest, np.minimum(figures["gpu_utilization_percent"], 100), figures, is_own=False)
         return {"start": start, "gpu": parts.pop("busy"), **parts}
     if "process_cpu_cores" not in figures:
-        return None
+        return {}
     computing = rest * np.minimum(figures["process_cpu_cores"], 1.0)
     return {"start": start, "computing": computing, "waiting": rest - computing}
 
 
-def _split_answer(figures: Figures) -> Times | None:
-    """Return the parts of a server's answer at its median."""
+def _split_answer(figures: Figures) -> dict[str, Floats]:
+    """Return the parts of a server's answer at its median; {}: unknown."""
     whole, first = figures["e2e_p50_seconds"], figures.get("ttft_p50_seconds")
     if first is None:
-        return None
+        return {}
     return {"first_token": np.minimum(first, whole), "tokens": np.maximum(whole - first, 0.0)}
 
 
-Split = Callable[[Figures], Times | None]
-_ANSWER: tuple[str, str, Split] = ("answer", "e2e_p50_seconds", _split_answer)
-_STEP: tuple[str, str, Split] = ("step", "step_seconds", _split_step)
-_RUN: tuple[str, str, Split] = ("run", "run_seconds", _split_run)
+Split = Callable[[Figures], dict[str, Floats]]
+# Of speed, and of the duration of whole runs: what is divided, its metric, and how.
+_SPLITS: Mapping[bool, Sequence[tuple[str, str, Split]]] = {
+    False: (("answer", "e2e_p50_seconds", _split_answer), ("step", "step_seconds", _split_step)),
+    True: (("run", "run_seconds", _split_run),),
+}
 
 
-def _differ_in_items(figures: Sequence[Figures]) -> bool:
-    """Return whether the steps of the sides have different numbers of items, which all runs must have reported."""
+def _divide_by_items(times: Sequence[dict[str, Floats]], figures: Sequence[Figures]) -> bool:
+    """Divide times of steps by their items and return True, if all runs report items and the sides differ in them."""
     if "throughput" not in figures[0]:
         return False
-    items = [_items(of_side) for of_side in figures]
+    items = [of_side["throughput"] * of_side["step_seconds"] for of_side in figures]
     before, after = map(np.median, items)
-    return all(of_side.all() for of_side in items) and bool(abs(after / before - 1) > _SAME_ITEMS)
-
-
-def _items(figures: Figures) -> Floats:
-    """Return the number of items in a step of each run."""
-    return figures["throughput"] * figures["step_seconds"]
-
-
-def _divide_by_items(times: Times, figures: Figures) -> Times:
-    return {name: seconds / _items(figures) for name, seconds in times.items()}
-
-
-def _compare(times: Sequence[Times], pairs: Sequence[Rows] | None, *, alpha: float) -> tuple[Part, ...]:
-    """Return the parts of both sides, those that are nothing on both left out."""
-    before, after = map(_shares, times)
-    parts = []
-    for name in KINDS:
-        if before.get(name) or after.get(name):
-            one, two = before[name], after[name]
-            shift = _shift_of(name, times, pairs, alpha=alpha)
-            parts.append(Part(name=name, baseline=one, other=two, difference=two - one, shift=shift))
-    return tuple(sorted(parts, key=lambda part: -abs(part.difference)))
+    if not all(of_side.all() for of_side in items) or abs(after / before - 1) <= _SAME_ITEMS:
+        return False
+    for of_side, number in zip(times, items, strict=True):
+        of_side.update({name: seconds / number for name, seconds in of_side.items()})
+    return True
 
 
 def _find_pairs(runs: Sequence[Sequence[Run]], cells: Sequence[Cell], alpha: float) -> Sequence[Rows] | None:
@@ -411,17 +392,11 @@ def say(
 ) -> str | None:
     """Return the reason in one sentence, and the facts that touch it; None: no part is shown to be one.
 
-    Args:
-        because: the parts.
-        facet: its values are the sides.
-        specs: the properties of all sides.
-        sides: in the order of the properties' values.
-        names_both: whether the baseline is named too.
+    `specs` have values in the order of `sides`. With `names_both` the baseline is named too.
     """
     lead = because.lead
     if lead is None:
         return None
-    kind, words = KINDS[lead.name], because.words
     scale = notation([because.difference, *(part.difference for part in because.parts)], because.unit)
 
     def write(difference: float) -> str:
@@ -435,19 +410,16 @@ def say(
     listed = ", ".join([f"{write(lead.difference)} is {lead.title}", *others])
     whole = f"of {write(because.difference)} per {because.of}, {listed}"
     than = f" than {facet.where(because.baseline)}" if names_both else ""
-    return " ".join(
-        [f"Because {facet.where(because.side)} {words}{than}: {whole}.", *_touching(because, kind, specs, sides)]
-    )
-
-
-def _touching(because: Because, kind: Kind, specs: Sequence[SpecRow], sides: Sequence[str]) -> list[str]:
-    both = [sides.index(because.baseline), sides.index(because.side)]
-    found = []
+    sentences = [f"Because {facet.where(because.side)} {because.words}{than}: {whole}."]
+    first, second = sides.index(because.baseline), sides.index(because.side)
+    touching = []
     for row in specs:
-        before, after = (", ".join(row.values[side]) for side in both)
-        if row.title in kind.facts and before and after and before != after:
-            found.append(f"{row.title} {after} instead of {before}")
-    return [f"There: {'; '.join(found[:2])}."] if found else []
+        before, after = ", ".join(row.values[first]), ", ".join(row.values[second])
+        if row.title in KINDS[lead.name].facts and before and after and before != after:
+            touching.append(f"{row.title} {after} instead of {before}")
+    if touching:
+        sentences.append(f"There: {'; '.join(touching[:2])}.")
+    return " ".join(sentences)
 
 
 def write_signed(difference: float, scale: Notation, *, digits: int = 2) -> str:

@@ -45,14 +45,10 @@ SIDES = ("before", "after")
 
 
 def lay_out_event(ask: Ask, runs: Sequence[Run], text: str) -> Layout:
-    """Return the runs before and after the last event on each node.
+    """Return the runs before and after the last event on each node, of runs that are the oldest first.
 
     Before is the time since the event of the same kind that preceded it. Nodes without such an event are left out.
-
-    Args:
-        ask: runs a query on the store.
-        runs: those to choose from, oldest first.
-        text: an event such as `driver`, or `driver=580.95` for the change to that value.
+    `text` is an event such as `driver`, or `driver=580.95` for the change to that value.
 
     Raises:
         MisuseError: there is no such event.
@@ -201,32 +197,22 @@ class Comparison:
     courses: tuple[Course, ...]
     parts: Parts
     reasons: tuple[Because, ...]
-    options: tuple["OptionTests", ...] = ()
-
-    @property
-    def is_sweep(self) -> bool:
-        """Return whether several sides of one block were compared, by a metric of which more or less is better."""
-        is_single = len(self.layout.blocks) == 1 and len(self.figures.tests) > 1
-        return is_single and self.figures.primary.better is not None
+    options: tuple[tuple[Facet, tuple[Test, ...]], ...] = ()
 
     @property
     def headline(self) -> Test | None:
-        """The test of a sweep's best side, or where the baseline is best, of the next one; None: it is no sweep."""
-        if not self.is_sweep:
+        """The test of a sweep's best side, or where the baseline is best, of the next one; None: it is no sweep.
+
+        A sweep has several sides in one block, and a metric of which more or less is better.
+        """
+        better, tests = self.figures.primary.better, self.figures.tests
+        if better is None or len(self.layout.blocks) > 1 or len(tests) < 2:
             return None
-        sign = 1 if self.figures.primary.better is Better.HIGHER else -1
-        return max(self.figures.tests, key=lambda test: sign * test.other.median)
+        sign = 1 if better is Better.HIGHER else -1
+        return max(tests, key=lambda test: sign * test.other.median)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptionTests:
-    """The tests of one option's values against the first one."""
-
-    facet: Facet
-    tests: tuple[Test, ...]
-
-
-def find_option_tests(layout: Layout, facts: Facts, figures: Figures) -> Iterator[OptionTests]:
+def find_option_tests(layout: Layout, facts: Facts, figures: Figures) -> Iterator[tuple[Facet, tuple[Test, ...]]]:
     """Yield the tests of each option of a sweep; nothing where not every combination of their values has the metric."""
     block = layout.blocks[0]
     commands = {run.command for cell in block.cells for run in cell.runs}
@@ -253,7 +239,7 @@ def find_option_tests(layout: Layout, facts: Facts, figures: Figures) -> Iterato
         )
         # Where runs are not in pairs, an option would get the effect of those beside which it ran more often.
         if len(set(counts.values())) == 1 or all(test.pairs is not None for test in found.tests):
-            yield OptionTests(facet=facet, tests=found.tests)
+            yield facet, found.tests
 
 
 # Of one comparison; what differs in more is no sweep.
@@ -339,7 +325,19 @@ def compare(ask: Ask, request: Request) -> Comparison:
     needed, specs = find_needed(figures, facts), spec_rows(layout, facts)
     cells = [cell for cell in layout.blocks[0].cells if cell.runs] if request.series else []
     charts = CHARTS if request.every_chart else _BRIEF
-    medians = [median_run(cell.runs, facts, figures.primary.name) for cell in cells]
+    courses: list[Course] = []
+    for cell in cells:
+        run = median_run(cell.runs, facts, figures.primary.name)
+        courses += load_courses(ask, run, facts, buckets=_POINTS, charts=charts, each=request.each)
+    evidence = Evidence(
+        layout=layout,
+        facts=facts,
+        figures=figures,
+        specs=specs,
+        asked={**request.choice, "--baseline": request.baseline},
+        named=request.values,
+        needed=needed,
+    )
     return Comparison(
         request=request,
         runs=runs,
@@ -347,24 +345,10 @@ def compare(ask: Ask, request: Request) -> Comparison:
         facts=facts,
         figures=figures,
         specs=specs,
-        caveats=find_caveats(
-            Evidence(
-                layout=layout,
-                facts=facts,
-                figures=figures,
-                specs=specs,
-                asked={**request.choice, "--baseline": request.baseline},
-                named=request.values,
-                needed=needed,
-            )
-        ),
+        caveats=find_caveats(evidence),
         needed=needed,
         again=repeat_layout(ask, layout) if layout.is_compared else None,
-        courses=tuple(
-            course
-            for run in medians
-            for course in load_courses(ask, run, facts, buckets=_POINTS, charts=charts, each=request.each)
-        ),
+        courses=tuple(courses),
         parts=load_parts(ask, [run for run in runs if run.run_id in facts.metrics], facts, request.each)
         if request.each
         else {},

@@ -1,12 +1,13 @@
 """A comparison as a document, and in every format."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare import matrix
 from gpuagent_collector.compare.answer import (
     answer,
@@ -15,15 +16,14 @@ from gpuagent_collector.compare.answer import (
     overview_table,
     part_figures,
     part_table,
-    spoken_part,
     value_legend,
     value_table,
 )
 from gpuagent_collector.compare.comparison import Comparison, Request, compare, find_sweep
-from gpuagent_collector.compare.figures import BlockFigures, Figure, Row, count
+from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, count
 from gpuagent_collector.compare.parts import because_table, with_bars
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
-from gpuagent_collector.compare.regression import Outcome, check_regressions, write_junit
+from gpuagent_collector.compare.regression import REGRESSED, check_regressions, write_junit
 from gpuagent_collector.compare.tables import (
     cost_table,
     metric_legend,
@@ -40,7 +40,7 @@ from gpuagent_collector.present.chart import Chart
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import parse_arguments
-from gpuagent_collector.runs.cells import CANCELLED, Block, Layout, describe, tell_apart
+from gpuagent_collector.runs.cells import CANCELLED, Cell, Layout, describe, tell_apart
 from gpuagent_collector.runs.facets import name_sides
 from gpuagent_collector.runs.specs import spec_table
 from gpuagent_collector.runs.words import write_command
@@ -77,7 +77,14 @@ def answer_compare(
     if specs:
         return render_hardware(ask, compare(ask, Request(series=False, **asked)))
     request = Request(series=asked["everything"] and not no_series, **asked)
-    comparison, answer = _render_what_differs(ask, request)
+    comparison = compare_what_differs(ask, request)
+    answer = render(comparison)
+    if comparison.request is not request:
+        layout = comparison.layout
+        platform = layout.runs_of(layout.sides[0])[0].platform
+        reason = f"All runs are on {platform}, so they are compared by {layout.facet.spoken}."
+        text, short = (f"{said} {reason}" for said in (answer.text, answer.short or answer.text))
+        answer = replace(answer, text=text, short=short)
     if max_regression is None:
         return answer
     checks = check_regressions(comparison, max_regression / 100)
@@ -85,8 +92,8 @@ def answer_compare(
         write_junit(checks, junit)
     return replace(
         answer,
-        notes=[f"{check.outcome.value}: {check.name} ({check.evidence})" for check in checks],
-        failed=any(check.outcome is Outcome.REGRESSED for check in checks),
+        notes=[f"{outcome}: {name} ({evidence})" for name, outcome, evidence in checks],
+        failed=any(outcome == REGRESSED for _, outcome, _ in checks),
     )
 
 
@@ -97,16 +104,6 @@ def compare_what_differs(ask: Ask, request: Request) -> Comparison:
     return compare(ask, replace(request, by=facet)) if facet else comparison
 
 
-def _render_what_differs(ask: Ask, request: Request) -> tuple[Comparison, Answer]:
-    comparison = compare_what_differs(ask, request)
-    answer = render(comparison)
-    if comparison.request is request:
-        return comparison, answer
-    platform = comparison.layout.runs_of(comparison.layout.sides[0])[0].platform
-    reason = f"All runs are on {platform}, so they are compared by {comparison.layout.facet.spoken}."
-    return comparison, replace(answer, text=f"{answer.text} {reason}", short=f"{answer.short or answer.text} {reason}")
-
-
 def render(comparison: Comparison) -> Answer:
     """Return the answer; CSV has a line for each metric of each cell, JSON all but the series."""
     layout, figures = comparison.layout, comparison.figures
@@ -115,7 +112,7 @@ def render(comparison: Comparison) -> Answer:
         heading=heading,
         text=answer(comparison),
         parts=parts,
-        sections=[*part_sections(comparison), *(replace(section, is_detail=True) for section in _details(comparison))],
+        sections=[*part_sections(comparison), *_details(comparison)],
         caveats=comparison.caveats,
         next=find_next(comparison),
         short=answer(comparison, most=1) if layout.is_compared else None,
@@ -130,28 +127,26 @@ def render(comparison: Comparison) -> Answer:
             "alpha": figures.alpha,
             "tests": Table(_TEST, figures.tests),
             "because": [{**(table.about or {}), "parts": table} for table in map(because_table, comparison.reasons)],
-            "geometric_means": [
-                {"side": one.side, "baseline": one.baseline, **plain(one.mean)} for one in figures.overall
-            ],
-            "together": [
-                {"side": one.side, "baseline": one.baseline, "runs": one.runs, **plain(one.shift)}
-                for one in figures.overall
-                if one.shift
-            ],
+            "geometric_means": [{**_both(one), **plain(one.mean)} for one in figures.overall],
+            "together": [{**_both(one), "runs": one.runs, **plain(one.shift)} for one in figures.overall if one.shift],
             "blocks": _blocks(comparison),
-            "specs": [
-                {
-                    "property": row.title,
-                    "differs": row.differs,
-                    "values": dict(zip(layout.sides, row.values, strict=True)),
-                }
-                for row in comparison.specs
-            ],
+            "specs": Table(
+                (
+                    Column("property", value="title"),
+                    Column("differs"),
+                    Column("values", value=lambda row: dict(zip(layout.sides, row.values, strict=True))),
+                ),
+                comparison.specs,
+            ),
             "left_out": layout.left_out,
         },
         csv=[_cells(comparison)],
         sides=layout.sides,
     )
+
+
+def _both(overall: Overall) -> dict[str, str]:
+    return {"side": overall.side, "baseline": overall.baseline}
 
 
 def find_next(comparison: Comparison) -> str | None:
@@ -164,11 +159,12 @@ def find_next(comparison: Comparison) -> str | None:
     chosen = {"--experiment": request.experiment, "--where": request.where}
     prices = {"--prices": request.prices.source if request.prices else None}
     if not comparison.figures.differs and verdicts != {Verdict.EQUAL}:
-        if len(layout.sides) == 1 and len(_commands(layout)) > 1:
+        commands = {run.command for cell in layout.blocks[0].cells for run in cell.runs}
+        if len(layout.sides) == 1 and len(commands) > 1:
             return write_command("compare", {**request.choice, "--by": "command"})
         if comparison.again:  # no plan has a spread to start from
             return comparison.again
-        if not comparison.options and (by := _shared_facet(layout)):
+        if not comparison.options and (by := _shared_facet(layout, commands)):
             return write_command("compare", {**request.choice, "--by": by})
         options = {**chosen, "--metric": request.metric if request.metric in BY_NAME else None}
         if needed := comparison.needed:
@@ -187,18 +183,12 @@ def find_next(comparison: Comparison) -> str | None:
     return write_command("report", {**request.choice, **prices}, "report.html", sides=request.values)
 
 
-def _commands(layout: Layout) -> set[Sequence[str]]:
-    """Return the different commands of the first workload."""
-    return {run.command for cell in layout.blocks[0].cells for run in cell.runs}
-
-
-def _shared_facet(layout: Layout) -> str | None:
+def _shared_facet(layout: Layout, commands: Set[Sequence[str]]) -> str | None:
     """Return the facet of a sweep whose values the most runs share; None: each side has a value of its own."""
     if layout.facet.joined:
         return layout.facet.joined[0].name
     if layout.facet.name != "command":
         return None
-    commands = _commands(layout)
     values: dict[str, set[str]] = defaultdict(set)
     for command in commands:
         for name, value in parse_arguments(command).items():
@@ -242,50 +232,42 @@ def first_parts(comparison: Comparison) -> tuple[str, list[Part]]:
     return heading, [overview_table(comparison)]
 
 
+def part_sections(comparison: Comparison) -> Iterator[Section]:
+    """Yield the figures of each part of the runs, block by block."""
+    each = comparison.request.each
+    for block in comparison.figures.blocks if each else ():
+        name = tell_apart(block.block, comparison.layout.blocks)
+        missing = "These runs were summarised before their parts had figures; run them again."
+        kind = "GPU" if each is PartKind.GPU else each and each.value
+        yield Section(f"{name}: each {kind}", [part_table(block, comparison) or missing])
+
+
 def _details(comparison: Comparison) -> Iterator[Section]:
     """Yield the parts of each shown difference, hardware, metrics and charts."""
     for because in comparison.reasons:
         name = tell_apart(because.block, comparison.layout.blocks)
-        yield Section(f"{name}: where the difference comes from", [because_table(because)])
-    yield from detail_sections(comparison)
-    yield from course_sections(comparison, phases=True)
+        yield Section(f"{name}: where the difference comes from", [because_table(because)], is_detail=True)
+    for section in (*detail_sections(comparison), *course_sections(comparison, phases=True)):
+        yield replace(section, is_detail=True)
 
 
 def detail_sections(comparison: Comparison, *, most: int | None = None) -> Iterator[Section]:
     """Yield the hardware of the sides, and the metrics of each block, or of the `most` largest ones."""
-    sides, blocks = comparison.layout.sides, comparison.figures.blocks
+    layout, blocks = comparison.layout, comparison.figures.blocks
     differs = any(row.differs for row in comparison.specs)
-    same = "" if differs or len(sides) == 1 else ": the same on all sides"
-    yield Section(f"Where{same}", [spec_table(sides, comparison.specs)])
+    same = "" if differs or len(layout.sides) == 1 else ": the same on all sides"
+    yield Section(f"Where{same}", [spec_table(layout.sides, comparison.specs)])
     for block in blocks[:most]:
-        legend = partial(metric_legend if comparison.layout.is_compared else value_legend, comparison, block)
-        name = tell_apart(block.block, comparison.layout.blocks)
-        yield Section(name, [f"Ran as {describe(block.block)}", *_tables(block, comparison), legend])
+        legend, tables = partial(value_legend, comparison, block), [value_table(block, comparison)]
+        if layout.is_compared:
+            legend = partial(metric_legend, comparison, block)
+            # The baseline beside each other side.
+            sides = [cell.side for cell in block.block.cells if cell.runs and cell.side != block.block.baseline]
+            tables = [metric_table(block, side, comparison, shown_rows(block, comparison)) for side in sides]
+        yield Section(tell_apart(block.block, layout.blocks), [f"Ran as {describe(block.block)}", *tables, legend])
     hidden = len(blocks) - (most or len(blocks))
     if hidden > 0:
         yield Section(f"--all shows the metrics of {counted(hidden, 'more setting')}", [])
-
-
-def _tables(block: BlockFigures, comparison: Comparison) -> Iterator[Table]:
-    """Yield the baseline beside each other side, or the values where nothing is compared."""
-    if not comparison.layout.is_compared:
-        yield value_table(block, comparison)
-        return
-    for cell in block.block.cells:
-        if cell.runs and cell.side != block.block.baseline:
-            yield metric_table(block, cell.side, comparison, shown_rows(block, comparison))
-
-
-def part_sections(comparison: Comparison) -> Iterator[Section]:
-    """Yield the figures of each part of the runs, block by block."""
-    each = comparison.request.each
-    if each is None:
-        return
-    for block in comparison.figures.blocks:
-        table = part_table(block, comparison)
-        name = tell_apart(block.block, comparison.layout.blocks)
-        missing = "These runs were summarised before their parts had figures; run them again."
-        yield Section(heading=f"{name}: each {spoken_part(each)}", parts=(table or missing,))
 
 
 def course_sections(comparison: Comparison, *, phases: bool) -> Iterator[Section]:
@@ -310,15 +292,14 @@ def _blocks(comparison: Comparison) -> Table:
     """Return the blocks for JSON."""
     primary, stat = comparison.figures.primary, comparison.request.stat
 
-    def unsuccessful(block: Block) -> dict[str, dict[str, int]]:
-        found = {}
-        for cell in block.cells:
-            others = {status: number for status, number in cell.others.items() if status != CANCELLED}
-            if others:
-                found[cell.side] = others
-        return found
+    def of_cells(read: Callable[[Cell], Any], one: BlockFigures) -> dict[str, Any]:
+        return {cell.side: read(cell) for cell in one.block.cells}
 
-    def metrics(figures: BlockFigures) -> Table:
+    def unsuccessful(one: BlockFigures) -> dict[str, dict[str, int]]:
+        found = of_cells(lambda cell: {name: n for name, n in cell.others.items() if name != CANCELLED}, one)
+        return {side: others for side, others in found.items() if others}
+
+    def metrics(one: BlockFigures) -> Table:
         columns = (
             Column("metric", value="metric.name"),
             Column("unit"),
@@ -326,23 +307,21 @@ def _blocks(comparison: Comparison) -> Table:
             Column("better", value="metric.better"),
             Column("sides", value=_sides),
         )
-        return Table(columns, figures.rows)
+        return Table(columns, one.rows)
 
-    def parts(figures: BlockFigures) -> dict[str, dict[str, dict[str, Any]]]:
+    def parts(one: BlockFigures) -> dict[str, dict[str, dict[str, Any]]]:
         found: dict[str, dict[str, dict[str, Any]]] = {}
-        for side, of_side in part_figures(figures, comparison).items():
-            found[side] = {}
+        for side, of_side in part_figures(one, comparison).items():
             for part, of_part in of_side.items():
-                found[side][part] = {metric: _figure(figure) for metric, figure in of_part.items()}
+                figures = {metric: _figure(figure) for metric, figure in of_part.items()}
+                found.setdefault(side, {})[part] = figures
         return found
 
     columns = (
         *_of_block("block"),
-        Column("runs", value=lambda one: {cell.side: [run.run_id for run in cell.runs] for cell in one.block.cells}),
-        Column("unsuccessful", value=lambda one: unsuccessful(one.block)),
-        Column(
-            "counts", value=lambda one: {cell.side: count(cell, comparison.facts, primary) for cell in one.block.cells}
-        ),
+        Column("runs", value=partial(of_cells, lambda cell: [run.run_id for run in cell.runs])),
+        Column("unsuccessful", value=unsuccessful),
+        Column("counts", value=partial(of_cells, lambda cell: count(cell, comparison.facts, primary))),
         Column("metrics", value=metrics),
         Column("parts", value=parts),
     )
@@ -368,42 +347,33 @@ def _figure(figure: Figure) -> dict[str, Any]:
 
 def _cells(comparison: Comparison) -> Table:
     """Return a line for each metric of each side, and for each part of its runs."""
-    by, primary, stat = comparison.layout.facet.name, comparison.figures.primary, comparison.request.stat
+    primary, stat = comparison.figures.primary, comparison.request.stat
     verdicts = {(id(test.block), test.other.side): test.judgement.verdict for test in comparison.figures.tests}
-
-    def verdict(cell: Mapping[str, Any]) -> object:
-        is_tested = cell["part"] is None and cell["row"].metric.name == primary.name
-        return verdicts.get((id(cell["figures"].block), cell["side"])) if is_tested else None
-
-    def of_shift(name: str, cell: Mapping[str, Any]) -> object:
-        shift = cell["row"].shifts.get(cell["side"]) if cell["part"] is None else None
-        return getattr(shift, name, None)
-
-    *identity, baseline = _of_block("figures.block")
-    columns = [
-        *identity,
-        Column("by", value=lambda _cell: by),
-        Column("side"),
-        *([Column("part")] if comparison.request.each else []),
-        baseline,
-        Column("metric", value="row.metric.name"),
-        Column("unit", value="row.unit"),
-        Column("stat", value=lambda cell: stat if cell["row"].metric.quantity else None),
-        Column("n", value="figure.runs"),
-        *(Column(name, value=f"figure.{name}") for name in ("median", "lowest", "highest")),
-        *(Column(name, value=partial(of_shift, name)) for name in ("scale", "estimate", "low", "high")),
-        Column("verdict", value=verdict),
-    ]
-    return Table(columns, list(_all_cells(comparison)))
-
-
-def _all_cells(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    for figures in comparison.figures.blocks:
-        for row in figures.rows:
+    lines: list[dict[str, Any]] = []
+    for block in comparison.figures.blocks:
+        about = {name: getattr(block.block, name) for name in ("workload", "parameters", "held", "baseline")}
+        rows = {row.metric.name: row for row in block.rows}
+        for row in block.rows:
             for side, figure in row.figures.items():
-                yield {"figures": figures, "row": row, "side": side, "part": None, "figure": figure}
-        rows = {row.metric.name: row for row in figures.rows}
-        for side, parts in part_figures(figures, comparison).items():
+                shift = row.shifts.get(side)
+                verdict = verdicts.get((id(block.block), side)) if row.metric.name == primary.name else None
+                lines.append({**about, "row": row, "side": side, "figure": figure, "shift": shift, "verdict": verdict})
+        for side, parts in part_figures(block, comparison).items():
             for part, of_part in parts.items():
                 for name in (name for name in of_part if name in rows):
-                    yield {"figures": figures, "row": rows[name], "side": side, "part": part, "figure": of_part[name]}
+                    lines.append({**about, "row": rows[name], "side": side, "part": part, "figure": of_part[name]})
+    columns = [
+        *(Column(name) for name in ("workload", "parameters", "held")),
+        Column("by", value=lambda _line: comparison.layout.facet.name),
+        Column("side"),
+        *([Column("part")] if comparison.request.each else []),
+        Column("baseline"),
+        Column("metric", value="row.metric.name"),
+        Column("unit", value="row.unit"),
+        Column("stat", value=lambda line: stat if line["row"].metric.quantity else None),
+        Column("n", value="figure.runs"),
+        *(Column(name, value=f"figure.{name}") for name in ("median", "lowest", "highest")),
+        *(Column(name, value=f"shift.{name}") for name in ("scale", "estimate", "low", "high")),
+        Column("verdict"),
+    ]
+    return Table(columns, lines)

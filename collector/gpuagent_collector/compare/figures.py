@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import compress
 from math import isnan, log, log1p
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +83,11 @@ class Test:
     pairs: int | None
     judgement: Judgement
 
+    @property
+    def sides(self) -> tuple[str, str]:
+        """The names of the other side and of the baseline."""
+        return self.other.side, self.baseline.side
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overall:
@@ -150,43 +155,22 @@ class Figures:
         return in_some or any(overall.is_shown for overall in self.overall)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
-    """The numbers behind the figures of a cell.
+def count(cell: Cell, facts: Facts, primary: Metric) -> dict[str, Any]:
+    """Return the numbers of runs of a cell by how they ended, those that lack the primary metric, and nodes and GPUs.
 
-    Attributes:
-        succeeded: runs that did.
-        missing: those of them without the primary metric.
-        failed: runs that ended otherwise, by status, except cancelled ones.
-        cancelled: runs that the user stopped.
-        unfinished: runs that have not ended.
-        nodes, devices: different ones that the succeeded runs used.
+    Runs that failed are by status, without cancelled ones.
     """
-
-    succeeded: int
-    missing: int
-    failed: Mapping[str, int]
-    cancelled: int
-    unfinished: int
-    nodes: int
-    devices: int
-
-
-def count(cell: Cell, facts: Facts, primary: Metric) -> Counts:
-    """Count the runs, nodes and GPUs of a cell."""
-
-    def different(records: Mapping[str, list[Mapping[str, object]]], key: str) -> int:
-        return len({record[key] for of_run in distinct(records, cell.runs) for record in of_run})
-
-    return Counts(
-        succeeded=len(cell.runs),
-        missing=len(cell.runs) - len(facts.values(cell.runs, primary.name)),
-        failed={status: n for status, n in cell.others.items() if status not in (*UNFINISHED, CANCELLED, EXCLUDED)},
-        cancelled=cell.others.get(CANCELLED, 0),
-        unfinished=sum(number for status, number in cell.others.items() if status in UNFINISHED),
-        nodes=different(facts.sessions, "node_id"),
-        devices=different(facts.devices, "device_id"),
-    )
+    nodes = {session["node_id"] for sessions in distinct(facts.sessions, cell.runs) for session in sessions}
+    devices = {device["device_id"] for found in distinct(facts.devices, cell.runs) for device in found}
+    return {
+        "succeeded": len(cell.runs),
+        "missing": len(cell.runs) - len(facts.array(cell.runs, primary.name)),
+        "failed": {status: n for status, n in cell.others.items() if status not in (*UNFINISHED, CANCELLED, EXCLUDED)},
+        "cancelled": cell.others.get(CANCELLED, 0),
+        "unfinished": sum(number for status, number in cell.others.items() if status in UNFINISHED),
+        "nodes": len(nodes),
+        "devices": len(devices),
+    }
 
 
 def compute_figures(
@@ -218,7 +202,7 @@ def compute_figures(
     contests = [(block, side) for block in tested for side in _contestants(block, facts, primary)]
     # With fewer pairs the signed-rank test can show nothing at all in so many comparisons.
     pairs_needed = None if unpaired else least_pairs(max(1, len(contests)), alpha)
-    pairs = Pairs()
+    pairs: Pairs = {}
     of_block = partial(values_of_sides, facts, pairs_needed, pairs=pairs)
     families = [of_block(block, side, primary) for block, side in contests]
     tests = tuple(
@@ -228,7 +212,7 @@ def compute_figures(
             baseline=_figure(block, block.baseline, facts, primary),
             other=_figure(block, side, facts, primary),
             pairs=len(sides.other) if sides.matched else None,
-            judgement=_settle(judgement, pairs.of(block, side), facts, primary, delta),
+            judgement=_settle(judgement, _find_pairs(block, side, pairs), facts, primary, delta),
         )
         for (block, side), sides, judgement in zip(
             contests, families, judge(families, delta=delta, alpha=alpha), strict=True
@@ -249,19 +233,16 @@ def compute_figures(
     )
 
 
-class Pairs:
-    """The runs of a block's baseline and of another of its sides that were made together, found once."""
+# (id of a block, side) → the baseline's runs and in the same order those of the side that were made together.
+Pairs = dict[tuple[int, str], tuple[tuple[Run, ...], ...]]
 
-    def __init__(self) -> None:
-        self._found: dict[tuple[int, str], tuple[tuple[Run, ...], ...]] = {}
 
-    def of(self, block: Block, side: str) -> tuple[tuple[Run, ...], ...]:
-        """Return the baseline's runs and in the same order those of the side; twice nothing: they are independent."""
-        found = self._found.get((id(block), side))
-        if found is None:
-            matched = match_runs(block.cell(block.baseline), block.cell(side))
-            found = self._found[id(block), side] = tuple(zip(*matched, strict=True)) or ((), ())
-        return found
+def _find_pairs(block: Block, side: str, known: Pairs) -> tuple[tuple[Run, ...], ...]:
+    """Return the matched runs, looked for once; twice nothing: they are independent."""
+    if (id(block), side) not in known:
+        matched = match_runs(block.cell(block.baseline), block.cell(side))
+        known[id(block), side] = tuple(zip(*matched, strict=True)) or ((), ())
+    return known[id(block), side]
 
 
 def _settle(
@@ -351,7 +332,8 @@ def values_of_sides(
 ) -> Sides:
     """Return the values of the baseline and of a side: matched where enough pairs have the metric."""
     if pairs_needed is not None:
-        before, after = (facts.column(runs, metric.name) for runs in (pairs or Pairs()).of(block, side))
+        matched = _find_pairs(block, side, {} if pairs is None else pairs)
+        before, after = (facts.column(runs, metric.name) for runs in matched)
         known = ~np.isnan(before + after)
         if np.count_nonzero(known) >= pairs_needed:
             return Sides(before[known], after[known], matched=True)
@@ -363,10 +345,9 @@ def _overall(tests: Sequence[Test], families: Sequence[Sides], alpha: float) -> 
     blocks: dict[tuple[str, str], list[Sides]] = defaultdict(list)
     directions: dict[tuple[str, str], set[bool]] = defaultdict(set)
     for test, sides in zip(tests, families, strict=True):
-        names = test.other.side, test.baseline.side
-        blocks[names].append(sides)
+        blocks[test.sides].append(sides)
         if test.judgement.verdict is Verdict.DIFFERS:
-            directions[names].add(test.judgement.shift.estimate > test.judgement.shift.neutral)
+            directions[test.sides].add(test.judgement.shift.estimate > test.judgement.shift.neutral)
     several = {names: of_names for names, of_names in blocks.items() if len(of_names) > 1}
     found = []
     for (side, baseline), strata in several.items():
@@ -450,21 +431,7 @@ class Observed:
 
     def sides_where(self, concerns: Callable[[Sequence[Run]], Flags]) -> str:
         """Return the number of runs of each side for which `concerns` has true, in words; '' for none."""
-        return self._count({side: int(np.count_nonzero(concerns(runs))) for side, runs in self.sides.items()})
-
-    def sides_among(self, run_ids: Collection[str]) -> str:
-        """Return the number of runs of each side that are among these, in words; '' for none."""
-        return self.sides_where(lambda runs: [run.run_id in run_ids for run in runs]) if run_ids else ""
-
-    def sides_above(self, metric: str, bound: float) -> str:
-        """Return the number of runs of each side whose figure is above a bound, in words; '' for none."""
-        return self.sides_where(lambda runs: self.facts.column(runs, metric) > bound)
-
-    def highest(self, metric: str) -> float:
-        """Return the highest figure of all runs; 0 when no run has it."""
-        return max((value for runs in self.sides.values() for value in self.facts.values(runs, metric)), default=0.0)
-
-    def _count(self, numbers: Mapping[str, int]) -> str:
+        numbers = {side: int(np.count_nonzero(concerns(runs))) for side, runs in self.sides.items()}
         known = {side: (number, len(self.sides[side])) for side, number in numbers.items() if number}
         some, every = sum(number for number, _ in known.values()), sum(map(len, self.sides.values()))
         if known and some == every:
@@ -480,6 +447,18 @@ class Observed:
             of_side = f"all {runs:,} runs" if number == runs > 1 else f"{number:,} of {counted(runs, 'run')}"
             listed.append(f"{of_side} {facet.where(side)}")
         return ", ".join(listed)
+
+    def sides_among(self, run_ids: Collection[str]) -> str:
+        """Return the number of runs of each side that are among these, in words; '' for none."""
+        return self.sides_where(lambda runs: [run.run_id in run_ids for run in runs]) if run_ids else ""
+
+    def sides_above(self, metric: str, bound: float) -> str:
+        """Return the number of runs of each side whose figure is above a bound, in words; '' for none."""
+        return self.sides_where(lambda runs: self.facts.column(runs, metric) > bound)
+
+    def highest(self, metric: str) -> float:
+        """Return the highest figure of all runs; 0 when no run has it."""
+        return max((value for runs in self.sides.values() for value in self.facts.values(runs, metric)), default=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,10 @@
 """A table of metrics: rows by one facet, columns by another, and in each cell the runs' median and range."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from itertools import product
 
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.answer import write_figure
@@ -16,11 +16,11 @@ from gpuagent_collector.present.human import Notation, notation
 from gpuagent_collector.present.table import Column, Table, data_table
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.cells import Block, Cell, Layout, choose_sides, lay_out, tell_apart
+from gpuagent_collector.runs.cells import Block, Layout, choose_sides, lay_out, tell_apart
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import Facet, find_facet, name_sides
 from gpuagent_collector.runs.find import find_work
-from gpuagent_collector.runs.parts import Parts, load_parts
+from gpuagent_collector.runs.parts import load_parts
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 _INDENT = " "
@@ -130,27 +130,32 @@ def tabulate_runs(ask: Ask, chosen: Selection, request: Request, names: Sequence
     layout, facts = chosen.layout, chosen.facts
     counted = [run for run in chosen.runs if run.run_id in facts.metrics]
     parts = load_parts(ask, counted, facts, request.each) if request.each else {}
-    lines = tuple(_lines(layout, facts, _metrics(names, facts, request.stats), parts))
+    lines = []
+    for metric, (row, blocks) in product(_find_metrics(names, facts, request.stats), _find_rows(layout).items()):
+        cells = [cell for block in blocks for cell in block.cells]
+        unit = facts.unit((run for cell in cells for run in cell.runs), metric)
+        # The figures of the runs, and then those of each part.
+        values: dict[str | None, dict[str, list[float]]] = {None: defaultdict(list)}
+        for cell in cells:
+            values[None][cell.side] += facts.values(cell.runs, metric.name)
+            for run in cell.runs:
+                for part, of_part in parts.get(run.run_id, {}).items():
+                    values.setdefault(part, defaultdict(list))
+                    if metric.name in of_part:
+                        values[part][cell.side].append(of_part[metric.name])
+        for name, of_sides in values.items():
+            figures = {side: make_figure(side, of_side) for side, of_side in of_sides.items() if of_side}
+            if figures:
+                lines.append(Line(metric=metric, row=row, part=name, unit=unit, figures=figures))
     found = {line.metric.name for line in lines}
     missing = tuple(name for name in dict.fromkeys(names) if name not in found)
     sides = tuple(side for side in layout.sides if any(side in line.figures for line in lines))
     return Matrix(
-        rows=chosen.across, columns=layout.facet, sides=sides, stat=request.stat, lines=lines, missing=missing
+        rows=chosen.across, columns=layout.facet, sides=sides, stat=request.stat, lines=tuple(lines), missing=missing
     )
 
 
-def _lines(layout: Layout, facts: Facts, metrics: Sequence[Metric], parts: Parts) -> Iterator[Line]:
-    rows = _rows(layout)
-    for metric in metrics:
-        for row, blocks in rows.items():
-            cells = [cell for block in blocks for cell in block.cells]
-            unit = facts.unit((run for cell in cells for run in cell.runs), metric)
-            for part, figures in _figures(cells, facts, metric, parts):
-                if figures:
-                    yield Line(metric=metric, row=row, part=part, unit=unit, figures=figures)
-
-
-def _rows(layout: Layout) -> Mapping[str, Sequence[Block]]:
+def _find_rows(layout: Layout) -> Mapping[str, Sequence[Block]]:
     """Return the blocks of each row, by its label.
 
     Settings that follow from the side are no reason for rows of their own, such as half the steps on twice the ranks:
@@ -177,7 +182,12 @@ _MOST_SETTINGS, _MOST_LISTED = 2, 4
 
 def _settings_by_side(blocks: Sequence[Block], layout: Layout) -> Mapping[str, Sequence[str]] | None:
     """Return the settings in which blocks differ, each with its values by side; None: no such label is possible."""
-    places = [(side, block) for side in layout.sides for block in blocks if _has_runs(block, side)]
+    places = [
+        (side, block)
+        for side in layout.sides
+        for block in blocks
+        if any(cell.runs for cell in block.cells if cell.side == side)
+    ]
     if len(blocks) < 2 or len(places) != len(dict(places)) or len(places) > _MOST_LISTED:
         return None
     ordered = [block.settings for _, block in places]
@@ -186,17 +196,13 @@ def _settings_by_side(blocks: Sequence[Block], layout: Layout) -> Mapping[str, S
     return {name: of_sides for name, of_sides in values.items() if len(set(of_sides)) > 1}
 
 
-def _has_runs(block: Block, side: str) -> bool:
-    return any(cell.runs for cell in block.cells if cell.side == side)
-
-
 def stats_in(names: Sequence[str]) -> list[Stat]:
     """Return the statistics in names such as gpu_utilization_percent:max."""
     found = [name.partition(":")[2] for name in names]
     return [stat for stat in Stat if stat.value in found]
 
 
-def _metrics(names: Sequence[str], facts: Facts, stats: Sequence[Stat]) -> list[Metric]:
+def _find_metrics(names: Sequence[str], facts: Facts, stats: Sequence[Stat]) -> list[Metric]:
     """Return the named metrics, each followed by its further statistics."""
     known = {metric.name: metric for metric in facts.known}
     for name in names:
@@ -219,27 +225,6 @@ def label_row(block: Block, layout: Layout) -> str:
     several = not layout.facet.describes and len({other.workload for other in layout.blocks}) > 1
     settings = name.removeprefix(block.workload).strip()
     return " ".join(filter(None, (block.row, block.workload if several else "", settings)))
-
-
-def _figures(
-    cells: Sequence[Cell], facts: Facts, metric: Metric, parts: Parts
-) -> Iterator[tuple[str | None, Mapping[str, Figure]]]:
-    """Yield the figures of a row by column, and then those of each part."""
-
-    def figures(read: Callable[[Cell], list[float]]) -> Mapping[str, Figure]:
-        found: dict[str, list[float]] = defaultdict(list)
-        for cell in cells:
-            found[cell.side] += read(cell)
-        return {side: make_figure(side, of_side) for side, of_side in found.items() if of_side}
-
-    yield None, figures(lambda cell: facts.values(cell.runs, metric.name))
-    for part in dict.fromkeys(part for cell in cells for run in cell.runs for part in parts.get(run.run_id, {})):
-
-        def of_part(cell: Cell, part: str = part) -> list[float]:
-            values = (parts.get(run.run_id, {}).get(part, {}).get(metric.name) for run in cell.runs)
-            return [value for value in values if value is not None]
-
-        yield part, figures(of_part)
 
 
 def matrix_table(matrix: Matrix) -> Table:
@@ -272,7 +257,7 @@ def _scale(line: Line) -> Notation:
     return notation([figure.median for figure in line.figures.values()], line.unit)
 
 
-LEGEND = "Medians over runs [lowest, highest] (runs); no test. `collector compare` without --table tests one metric."
+_LEGEND = "Medians over runs [lowest, highest] (runs); no test. `collector compare` without --table tests one metric."
 
 
 def render(matrix: Matrix) -> Answer:
@@ -280,10 +265,26 @@ def render(matrix: Matrix) -> Answer:
     sides = name_sides(matrix.sides, matrix.columns)
     joint = " A setting with | has one value for each side." if any(" | " in line.row for line in matrix.lines) else ""
     absent = f" Not in the table, because no run has it: {', '.join(matrix.missing)}." if matrix.missing else ""
-    cells = data_table(list(_cells(matrix)))
+    cells = data_table(
+        [
+            {
+                "metric": line.metric.name,
+                "unit": line.unit,
+                "row": line.row,
+                "part": line.part,
+                "column": side,
+                "n": figure.runs,
+                "median": figure.median,
+                "lowest": figure.lowest,
+                "highest": figure.highest,
+            }
+            for line in matrix.lines
+            for side, figure in line.figures.items()
+        ]
+    )
     return Answer(
         heading=f"{matrix.rows.spoken.capitalize()} by {matrix.columns.spoken}: {sides}",
-        text=LEGEND + joint + absent,
+        text=_LEGEND + joint + absent,
         parts=[matrix_table(matrix)],
         facts={
             "rows": matrix.rows.name,
@@ -296,19 +297,3 @@ def render(matrix: Matrix) -> Answer:
         csv=[cells],
         sides=[*matrix.sides, *dict.fromkeys(line.row for line in matrix.lines)],
     )
-
-
-def _cells(matrix: Matrix) -> Iterator[dict[str, Any]]:
-    for line in matrix.lines:
-        for side, figure in line.figures.items():
-            yield {
-                "metric": line.metric.name,
-                "unit": line.unit,
-                "row": line.row,
-                "part": line.part,
-                "column": side,
-                "n": figure.runs,
-                "median": figure.median,
-                "lowest": figure.lowest,
-                "highest": figure.highest,
-            }

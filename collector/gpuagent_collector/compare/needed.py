@@ -8,13 +8,7 @@ import numpy as np
 from gpuagent_collector.compare.figures import Figures, Test
 from gpuagent_collector.runs.cells import match_runs
 from gpuagent_collector.runs.data import Facts
-from gpuagent_collector.statistics.repeats import (
-    MOST_REPEATS,
-    POWERS,
-    matched_spread,
-    pooled_spread,
-    repeats_to_differ,
-)
+from gpuagent_collector.statistics import repeats
 from gpuagent_collector.statistics.shift import Scale
 from gpuagent_collector.statistics.verdicts import Verdict
 
@@ -38,7 +32,7 @@ class Needed:
     @property
     def words(self) -> str:
         """The repeats for a sentence."""
-        return f"more than {MOST_REPEATS}" if self.repeats is None else str(self.repeats)
+        return f"more than {repeats.MOST_REPEATS}" if self.repeats is None else str(self.repeats)
 
 
 def find_needed(figures: Figures, facts: Facts) -> Needed | None:
@@ -59,17 +53,17 @@ def find_needed(figures: Figures, facts: Facts) -> Needed | None:
     values = [facts.array(cell.runs, figures.primary.name) for cell in cells]
     if any((of_cell <= 0).any() for of_cell in values):
         return None
-    repeats = [] if figures.unpaired else match_runs(*cells)
-    together = facts.column([run for repeat in repeats for run in repeat], figures.primary.name)
-    table = together.reshape(-1, len(cells))
-    pooled = pooled_spread(values)
+    pooled = repeats.pooled_spread(values)
     if pooled is None:
         return None
-    matched = matched_spread([table[~np.isnan(table).any(axis=1)]], pooled)
+    made = [] if figures.unpaired else match_runs(*cells)
+    together = facts.column([run for repeat in made for run in repeat], figures.primary.name)
+    table = together.reshape(-1, len(cells))
+    matched = repeats.matched_spread([table[~np.isnan(table).any(axis=1)]], pooled)
     spread = matched or pooled
     percent = float(f"{100 * share:.1e}")
     comparisons = round(0.05 / figures.alpha * len(figures.tests))
-    fewest = repeats_to_differ(
-        spread.seen, percent / 100, power=POWERS[0], level=0.05 / comparisons, matched=matched is not None
+    fewest = repeats.repeats_to_differ(
+        spread.seen, percent / 100, power=repeats.POWERS[0], level=0.05 / comparisons, matched=matched is not None
     )
     return Needed(test=test, percent=percent, comparisons=comparisons, repeats=fewest)

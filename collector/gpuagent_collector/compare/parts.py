@@ -1,13 +1,12 @@
 """The parts of a difference as a table, a waterfall, and bars in a terminal."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from gpuagent_collector.compare.because import Because, Part, write_signed
 from gpuagent_collector.present.answer import Legend
 from gpuagent_collector.present.chart import Chart
-from gpuagent_collector.present.human import Notation, notation
+from gpuagent_collector.present.human import notation
 from gpuagent_collector.present.shortening import shorten
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
@@ -23,6 +22,10 @@ def because_table(because: Because) -> Table:
         value = getattr(part, name)
         return notation(same if part.unit == unit else [value], part.unit).write(value)
 
+    def with_interval(part: Part) -> str:
+        bounds = ", ".join(write_signed(each, scale) for each in part.interval) if part.interval else ABSENT
+        return f"{write_signed(part.difference, scale)} [{bounds}]"
+
     scale = notation(same or [part.difference for part in because.parts], unit)
     share = percent(1 - because.parts[0].shift.alpha)
     symbol = "" if same else f", {scale.symbol}"
@@ -34,7 +37,7 @@ def because_table(because: Because) -> Table:
         Column(f"side_{unit}" if same else "side", value="other"),
         Column(None, because.side, partial(write, "other")),
         Column(f"difference_{unit}", value="difference"),
-        Column(None, f"difference{symbol} [{share}]", lambda part: _with_interval(part, scale)),
+        Column(None, f"difference{symbol} [{share}]", with_interval),
         Column(f"low_{unit}", value=lambda part: part.interval and part.interval[0]),
         Column(f"high_{unit}", value=lambda part: part.interval and part.interval[1]),
     )
@@ -62,12 +65,6 @@ def waterfall(because: Because) -> tuple[str, list[Bar]]:
         begin, text = bars[-1].end, f"{write_signed(part.difference, scale, digits=3)} {scale.symbol}"
         bars.append(Bar(part.title, text, begin, begin + part.difference / scale.divisor))
     return scale.symbol, [*bars, Bar(because.side, scale.write(last), 0.0, last / scale.divisor, is_whole=True)]
-
-
-def _with_interval(part: Part, scale: Notation) -> str:
-    """Return the difference of a part, and its interval where there is one."""
-    bounds = ", ".join(write_signed(each, scale) for each in part.interval) if part.interval else ABSENT
-    return f"{write_signed(part.difference, scale)} [{bounds}]"
 
 
 # The marks of the largest parts of a bar, and of all others together.
@@ -106,17 +103,12 @@ def draw_bars(because: Because) -> Chart | None:
         cells = (width - before - after - 2) / longest
         drawn = []
         for name, side, total in zip(names, ("baseline", "other"), totals, strict=True):
-            bar = _draw_bar([getattr(part, side) * cells for part in (*marked, *others)], len(marked))
+            # Each part ends where the sum of those before it does.
+            bar, end = "", 0.0
+            for number, part in enumerate((*marked, *others)):
+                end += getattr(part, side) * cells
+                bar = bar.ljust(round(end), _MARKS[number] if number < len(marked) else _OTHERS)
             drawn.append(f"{name:<{before}} {bar} {total}")
         return drawn
 
     return Chart(draw=draw, below=["   ".join(key)])
-
-
-def _draw_bar(lengths: Sequence[float], marked: int) -> str:
-    """Return a bar; each part ends where the sum of those before it does."""
-    bar, end = "", 0.0
-    for number, length in enumerate(lengths):
-        end += length
-        bar = bar.ljust(round(end), _MARKS[number] if number < marked else _OTHERS)
-    return bar

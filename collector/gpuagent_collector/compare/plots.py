@@ -1,12 +1,12 @@
 """Time series drawn with the terminal's characters. Sides differ in their marks; colours only help."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import ceil, floor, log10
 from typing import Any
 
 from gpuagent_collector.present.human import notation
 from gpuagent_collector.present.shortening import shorten
-from gpuagent_collector.runs.series import CHARTS, Chart, Course, Curve
+from gpuagent_collector.runs.series import CHARTS, Chart, Course
 
 # The marker of each side, and its symbol in the legend.
 _MARKS = (("braille", "⣀"), ("hd", "▄"), ("+", "+"), ("x", "x"), ("o", "o"))
@@ -22,18 +22,15 @@ _TICKS = 6
 
 def legend(courses: Sequence[Course]) -> str:
     """Return the mark of each run."""
-    return "   ".join(
-        f"{_MARKS[index % len(_MARKS)][1]} {side}{_repeat(course)}"
-        for index, (side, course) in enumerate(zip(_names(courses), courses, strict=True))
-    )
+    marks = []
+    for index, (side, course) in enumerate(zip(_names(courses), courses, strict=True)):
+        repeat = "" if course.run.repeat is None else f", repeat {course.run.repeat}"
+        marks.append(f"{_MARKS[index % len(_MARKS)][1]} {side}{repeat}")
+    return "   ".join(marks)
 
 
 def _names(courses: Sequence[Course]) -> list[str]:
     return shorten([course.side for course in courses], _MOST_CHARACTERS)
-
-
-def _repeat(course: Course) -> str:
-    return "" if course.run.repeat is None else f", repeat {course.run.repeat}"
 
 
 def phase_lines(courses: Sequence[Course]) -> list[str]:
@@ -64,9 +61,17 @@ def _draw(chart: Chart, courses: Sequence[Course], width: int) -> str:
     figure.theme("colorless")
     figure.plot_size(width, _HEIGHT_ROWS)
     figure.axes(active=False, side=1)
-    unit, top = _scale_values(figure, chart, curves)
-    ends = _ends(courses)
-    _scale_seconds(figure, ends)
+    highest = max(reading.mean for curve in curves.values() for stretch in curve for reading in stretch)
+    scale = notation([highest], chart.unit)
+    top = 100.0 if chart.unit == "percent" else scale.divisor * _rounded_up(highest / scale.divisor)
+    _set_axis(figure, "y", 0, top, [0.0, top / 2, top], lambda tick: f"{tick / scale.divisor:>5g}")
+    # The first and last seconds of every curve, so that all charts have one axis.
+    ends = []
+    for stretch in (stretch for course in courses for curve in course.curves.values() for stretch in curve):
+        ends += [stretch[0].seconds, stretch[-1].seconds]
+    step = _rounded_up((max(ends) - min(ends)) / _TICKS)
+    ticks = [step * number for number in range(ceil(min(ends) / step), floor(max(ends) / step) + 1)]
+    _set_axis(figure, "x", min(ends), max(ends), ticks, lambda tick: f"{tick:g} s")
     # Not figure.line, which paints a white background.
     measured = [phase for course in courses for phase in course.phases if phase.name == "measure"]
     for boundary in sorted({end for phase in measured for end in (phase.from_seconds, phase.to_seconds)}):
@@ -79,35 +84,16 @@ def _draw(chart: Chart, courses: Sequence[Course], width: int) -> str:
             # plotext takes memory for each point of a line, also outside the chart.
             values = [min(max(reading.mean, 0.0), top) for reading in stretch]
             figure.draw(figure.signal(seconds, values, marker=mark).lines())
-    figure.title(f"{chart.title}, {unit}")
+    figure.title(f"{chart.title}, {scale.symbol}")
     return str(figure.build())
 
 
-def _ends(courses: Sequence[Course]) -> list[float]:
-    """Return the first and last seconds of every curve, so that all charts have one axis."""
-    stretches = (stretch for course in courses for curve in course.curves.values() for stretch in curve)
-    return [reading.seconds for stretch in stretches for reading in (stretch[0], stretch[-1])]
-
-
-def _scale_values(figure: Any, chart: Chart, curves: Mapping[int, Curve]) -> tuple[str, float]:
-    """Start the axis of values at 0, and return its unit and its upper end."""
-    highest = max(reading.mean for curve in curves.values() for stretch in curve for reading in stretch)
-    scale = notation([highest], chart.unit)
-    top = 100.0 if chart.unit == "percent" else scale.divisor * _rounded_up(highest / scale.divisor)
-    ticks = [0.0, top / 2, top]
-    ruler = figure.ruler("y")
-    ruler.lim(0, top)
-    ruler.ticks(ticks, [f"{tick / scale.divisor:>5g}" for tick in ticks])
-    return scale.symbol, top
-
-
-def _scale_seconds(figure: Any, seconds: Sequence[float]) -> None:
-    first, last = min(seconds), max(seconds)
-    step = _rounded_up((last - first) / _TICKS)
-    ticks = [step * number for number in range(ceil(first / step), floor(last / step) + 1)]
-    ruler = figure.ruler("x")
-    ruler.lim(first, last)
-    ruler.ticks(ticks, [f"{tick:g} s" for tick in ticks])
+def _set_axis(
+    figure: Any, axis: str, low: float, high: float, ticks: Sequence[float], write: Callable[[float], str]
+) -> None:
+    ruler = figure.ruler(axis)
+    ruler.lim(low, high)
+    ruler.ticks(ticks, [write(tick) for tick in ticks])
 
 
 def _rounded_up(value: float) -> float:

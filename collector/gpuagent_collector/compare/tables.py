@@ -26,11 +26,14 @@ _INDENT = " "
 
 def verdict_table(comparison: Comparison) -> Table:
     """Return a row for each test; for several blocks under a heading for each two sides, with the geometric mean."""
-    figures, unit, facet = comparison.figures, _common_unit(comparison), comparison.layout.facet
+    figures, facet = comparison.figures, comparison.layout.facet
+    # For the header; None: the tests have several units, or none.
+    symbols = {_scale(test).symbol for test in figures.tests}
+    unit = (symbols.pop() or None) if len(symbols) == 1 else None
     several = len(figures.blocks) > 1
     groups: dict[tuple[str, str], list[Test]] = defaultdict(list)
     for test in figures.tests:
-        groups[test.other.side, test.baseline.side].append(test)
+        groups[test.sides].append(test)
     rows: list[Test | Overall | str] = []
     counts = {_runs(test) for test in figures.tests}
     # Said once where all rows have as many.
@@ -176,12 +179,6 @@ def is_far_from_medians(shift: Shift, other: float, baseline: float) -> bool:
     return abs(log(shift.estimate * baseline / other)) > _VISIBLE
 
 
-def _common_unit(comparison: Comparison) -> str | None:
-    """Return the unit for the header; None: the tests have several, or none."""
-    symbols = {_scale(test).symbol for test in comparison.figures.tests}
-    return (symbols.pop() or None) if len(symbols) == 1 else None
-
-
 def _scale(test: Test) -> Notation:
     return notation((test.baseline.median, test.other.median), test.unit)
 
@@ -240,15 +237,15 @@ def grouped(rows: Iterable[Row]) -> list[Row | str]:
 
 def metric_legend(comparison: Comparison, block: BlockFigures) -> str:
     """Return the meaning of a block's figures."""
-    shown = list(shown_rows(block, comparison))
+    shown = shown_rows(block, comparison)
     shifts = [shift for row in shown for shift in row.shifts.values()]
     stat, hidden = comparison.request.stat, len(block.rows) - len(shown)
     differences = any(shift.scale is Scale.DIFFERENCE and not is_same(shift) for shift in shifts)
     tested = any(row.metric.name == comparison.figures.primary.name for row in block.rows)
+    measured = any(row.metric.name == "measure_seconds" for row in block.rows)
+    steady = "Steady state only: samples count in each run's measured phase, not in start-up and warm-up."
     sentences = [
-        "Steady state only: samples count in each run's measured phase, not in start-up and warm-up."
-        if any(row.metric.name == "measure_seconds" for row in block.rows)
-        else "",
+        steady if measured else "",
         f"{stat.value}: of those samples." if stat else "",
         f"Medians over runs; ratios with their {percent(1 - comparison.figures.alpha)} interval (Hodges-Lehmann, "
         "Mann-Whitney).",
@@ -260,11 +257,10 @@ def metric_legend(comparison: Comparison, block: BlockFigures) -> str:
     return " ".join(filter(None, sentences))
 
 
-def shown_rows(block: BlockFigures, comparison: Comparison) -> Iterator[Row]:
-    """Yield the rows that are shown: those that matter most, or all where everything is requested."""
-    for row in block.rows:
-        if comparison.request.everything or not row.metric.detail or row.metric.name == comparison.figures.primary.name:
-            yield row
+def shown_rows(block: BlockFigures, comparison: Comparison) -> list[Row]:
+    """Return the rows that are shown: those that matter most, or all where everything is requested."""
+    everything, primary = comparison.request.everything, comparison.figures.primary.name
+    return [row for row in block.rows if everything or not row.metric.detail or row.metric.name == primary]
 
 
 def count_rows(block: BlockFigures, side: str, comparison: Comparison) -> Iterator[tuple[str, ...]]:
@@ -272,20 +268,24 @@ def count_rows(block: BlockFigures, side: str, comparison: Comparison) -> Iterat
     cells = {cell.side: cell for cell in block.block.cells}
     primary = comparison.figures.primary
     both = [count(cells[name], comparison.facts, primary) for name in (block.block.baseline, side)]
-    for title, written in (
-        ("Runs that succeeded", [f"{counts.succeeded:,}" for counts in both]),
-        (
-            f"{_INDENT}without {spoken(primary, comparison.request.stat)}",
-            [f"{each.missing:,}" if each.missing else "" for each in both],
-        ),
-        ("Failed", [statuses(counts.failed) for counts in both]),
-        ("Cancelled", [f"{counts.cancelled:,}" if counts.cancelled else "" for counts in both]),
-        ("Not ended", [f"{counts.unfinished:,}" if counts.unfinished else "" for counts in both]),
-        ("Nodes", [f"{counts.nodes:,}" for counts in both]),
-        ("Different GPUs", [str(counts.devices or "") for counts in both]),
-    ):
-        if any(written):
-            yield (title, *(text or ABSENT for text in written))
+    titles = {
+        "succeeded": "Runs that succeeded",
+        "missing": f"{_INDENT}without {spoken(primary, comparison.request.stat)}",
+        "failed": "Failed",
+        "cancelled": "Cancelled",
+        "unfinished": "Not ended",
+        "nodes": "Nodes",
+        "devices": "Different GPUs",
+    }
+    for key, title in titles.items():
+        if key == "failed":
+            written = [statuses(counts[key]) or ABSENT for counts in both]
+        else:
+            written = [
+                f"{counts[key]:,}" if counts[key] or key in ("succeeded", "nodes") else ABSENT for counts in both
+            ]
+        if set(written) != {ABSENT}:
+            yield (title, *written)
 
 
 _TITLES = {
@@ -300,35 +300,30 @@ _TITLES = {
 def render_hardware(ask: Ask, comparison: Comparison) -> Answer:
     """Return the table of properties; CSV has a line for each property and side."""
     layout = comparison.layout
-    specs = (*comparison.specs, *_peak_rows(ask, comparison))
+    peaks: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    side_of = {run.run_id: side for side in layout.sides for run in layout.runs_of(side)}
+    for row in ask(_PEAKS, [list(side_of)]):
+        unit = "bytes/s" if "bytes" in row["name"] else "FLOP/s"
+        peaks[row["name"]][side_of[row["run_id"]]].add(notation([row["value"]], unit).write(row["value"]))
+    specs = list(comparison.specs)
+    for name, title in _TITLES.items():
+        if name in peaks:
+            of_sides = tuple(tuple(sorted(peaks[name][side])) for side in layout.sides)
+            specs.append(SpecRow(title=title, values=of_sides))
     rows = []
-    for row in specs:
-        for side, values in zip(layout.sides, row.values, strict=True):
+    for spec in specs:
+        for side, values in zip(layout.sides, spec.values, strict=True):
             value = ", ".join(values) or None
-            rows.append({"property": row.title, "side": side, "value": value, "differs": row.differs})
+            rows.append({"property": spec.title, "side": side, "value": value, "differs": spec.differs})
     properties = data_table(rows)
     return Answer(
         heading=f"Hardware and software by {layout.facet.spoken}: {name_sides(layout.sides, layout.facet)}",
-        text=f"{sum(row.differs for row in specs)} of {len(specs)} properties differ.",
+        text=f"{sum(spec.differs for spec in specs)} of {len(specs)} properties differ.",
         parts=[spec_table(layout.sides, specs)],
         facts={"by": layout.facet.name, "sides": layout.sides, "properties": properties},
         csv=[properties],
         sides=layout.sides,
     )
-
-
-def _peak_rows(ask: Ask, comparison: Comparison) -> Iterator[SpecRow]:
-    layout = comparison.layout
-    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    sides = {run.run_id: side for side in layout.sides for run in layout.runs_of(side)}
-    for row in ask(_PEAKS, [list(sides)]):
-        if row["name"] in _TITLES:
-            unit = "bytes/s" if "bytes" in row["name"] else "FLOP/s"
-            written = notation([row["value"]], unit).write(row["value"])
-            found[row["name"]][sides[row["run_id"]]].add(written)
-    for name, title in _TITLES.items():
-        if name in found:
-            yield SpecRow(title=title, values=tuple(tuple(sorted(found[name][side])) for side in layout.sides))
 
 
 _PEAKS = """

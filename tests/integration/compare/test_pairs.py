@@ -243,7 +243,7 @@ def test_a_sweep_too_small_for_its_commands_shows_the_effect_of_each_argument(st
         store.run(f"{number}-{repeat}", node, start_seconds=start, **run)
     by_command = compared(store, by="command")
     assert {test.judgement.verdict for test in by_command.figures.tests} == {Verdict.TOO_FEW}
-    shown = {option.facet.name: option.tests[0].judgement.verdict for option in by_command.options}
+    shown = {facet.name: tests[0].judgement.verdict for facet, tests in by_command.options}
     assert shown == {"argument:--batch": Verdict.DIFFERS, "argument:--optimizer": Verdict.DIFFERS}
     by_argument = compared(store, by="argument:optimizer")
     assert verdict(by_argument) == (Verdict.DIFFERS, 12)

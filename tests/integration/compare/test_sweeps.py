@@ -49,8 +49,8 @@ def test_a_sweep_has_its_best_setting_and_the_effect_of_each_option(store: Synth
     sweep(store)
     found = compared(store, by="command")
     effects = {
-        option.facet.option: [(test.other.side, test.pairs, test.judgement.shift.estimate) for test in option.tests]
-        for option in found.options
+        facet.option: [(test.other.side, test.pairs, test.judgement.shift.estimate) for test in tests]
+        for facet, tests in found.options
     }
     ((side, pairs, ratio),) = effects["--batch-size"]
     assert (side, pairs) == ("128", 14)

@@ -1,13 +1,71 @@
 """Warnings that a reader must know before acting on a comparison, each with a remedy."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from gpuagent_collector.compare.caveats import figures, hardware, health, runs
+from gpuagent_collector.compare.caveats import figures, hardware, runs
 from gpuagent_collector.compare.figures import Evidence, Observed
 from gpuagent_collector.present.answer import Caveat
+from gpuagent_collector.present.human import significant
+from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.runs.cells import Block, Cell, Layout
 from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.facets import find_facet
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A warning of runs that some fact names, or whose metric is above a bound; the text has them as {where}."""
+
+    code: str
+    fact: str | tuple[str, float]
+    text: str | Callable[[Facts], str]
+    remedy: str
+
+    def __call__(self, evidence: Observed) -> Iterator[Caveat]:
+        """Yield the warning if it applies."""
+        if isinstance(self.fact, tuple):
+            where = evidence.sides_above(*self.fact)
+        else:
+            where = evidence.sides_among(getattr(evidence.facts, self.fact))
+        if where:
+            text = self.text if isinstance(self.text, str) else self.text(evidence.facts)
+            yield Caveat(code=self.code, text=text.replace("{where}", where), remedy=self.remedy)
+
+
+# What disturbs runs, whatever is made of their figures.
+_MEMORY_ERRORS = (
+    Where(
+        "ecc_errors_uncorrected",
+        ("gpu_ecc_errors_uncorrected", 0),
+        "memory errors occurred that could not be corrected in {where}",
+        "do not trust these runs",
+    ),
+    Where(
+        "memory_repair_pending",
+        ("gpu_memory_repair_pending", 0),
+        "bad memory of a GPU is waiting to be replaced in {where}",
+        "reset the GPU: `nvidia-smi -r`",
+    ),
+    Where(
+        "memory_repair_failed",
+        ("gpu_memory_repair_failed", 0),
+        "bad memory of a GPU could not be replaced in {where}",
+        "have the GPU replaced",
+    ),
+)
+_OVERLAPPING = Where(
+    "overlapping",
+    "neighbours",
+    "other runs were on the same node at the same time in {where}",
+    "run one after the other; `gpuagent run --with` loads a node on purpose",
+)
+
+
+def _longest_gap(facts: Facts) -> str:
+    longest = max(facts.gap_seconds.values())
+    return "samples are missing in {where}" + (f", for up to {significant(longest)} s" if longest else "")
+
 
 # Every check, the gravest warnings first: a screen shows only the first ones.
 CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
@@ -17,24 +75,29 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     runs.not_interleaved,
     hardware.foreign_load,
     hardware.shared_identity,
-    figures.client_limited,
+    Where("client_limited", ("client_limited", 0), figures.CLIENT_LIMITED.text, figures.CLIENT_LIMITED.remedy),
     figures.answers_differ,
-    runs.left_processes,
+    Where(
+        "left_processes",
+        "left",
+        "programs left processes in the background, which were ended with them, in {where}",
+        "the work may not have been done: let the program wait for them, as a shell does with `wait`",
+    ),
     figures.mixed_units,
     runs.different_commands,
     figures.different_programs,
-    health.memory_errors,
-    health.xid_errors,
+    *_MEMORY_ERRORS,
+    hardware.xid_errors,
     figures.untested,
     figures.fell_back,
     # Other causes of a difference.
     hardware.different_architectures,
     runs.joined,
-    health.throttled,
-    health.different_clocks,
-    health.set_clocks,
+    hardware.throttled,
+    hardware.different_clocks,
+    hardware.set_clocks,
     hardware.shared_gpu,
-    runs.overlapping,
+    _OVERLAPPING,
     hardware.gpu_counts,
     hardware.different_specs,
     runs.unsuccessful,
@@ -47,17 +110,43 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     # The sentence says it as well.
     figures.too_few,
     # Doubtful figures beside the primary one.
-    hardware.idle_gpu,
-    health.narrow_links,
-    health.impossible_readings,
-    runs.gaps,
-    runs.refused,
-    runs.thinned,
-    runs.short,
+    Where(
+        "idle_gpu",
+        ("gpu_idle_percent", 50.0),
+        "the GPU had no work for more than 50 % of the time in {where}",
+        "the GPU is not the limit: check CPU, data loading and batch size",
+    ),
+    hardware.unused_gpu,
+    hardware.narrow_links,
+    hardware.impossible_readings,
+    Where("gaps", "gap_seconds", _longest_gap, "means and peaks may miss that time; the table `gaps` has the reasons"),
+    Where(
+        "refused",
+        "refused",
+        lambda facts: f"{next(iter(facts.refused.values()))}, in {{where}}",
+        "report numbers as docs/run-directory.md has them; a loss that is NaN is a failed run",
+    ),
+    Where(
+        "thinned",
+        "thinned",
+        lambda facts: f"of the lines with metrics only one in {max(facts.thinned.values()):.0f} is stored in {{where}}",
+        "last values are exact, curves have fewer points: print fewer lines, or report metrics as events",
+    ),
+    Where(
+        "measure_short",
+        "short",
+        "the measured phase was too short for sensors that average over a second in {where}",
+        "measure for at least 10 s before reading utilisation and power",
+    ),
     runs.warming_up,
     runs.whole_run,
     runs.energy_methods,
-    figures.unpriced,
+    Where(
+        "unpriced",
+        "unpriced",
+        lambda facts: f"the cost of {{where}} is unknown: {why_unpriced(facts)}",
+        "add or change the entry in the file of prices (docs/cost.md)",
+    ),
     figures.currencies,
     # Runs that are not compared.
     runs.left_out,
@@ -66,15 +155,13 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     runs.unfinished,
 )
 
-
-# Those of what disturbs runs, whatever is made of their figures.
 _DISTURBANCES: tuple[Callable[[Observed], Iterator[Caveat]], ...] = (
     hardware.foreign_load,
-    health.memory_errors,
-    health.xid_errors,
-    health.throttled,
+    *_MEMORY_ERRORS,
+    hardware.xid_errors,
+    hardware.throttled,
     hardware.shared_gpu,
-    runs.overlapping,
+    _OVERLAPPING,
 )
 
 
@@ -90,19 +177,8 @@ def find_disturbances(sides: Mapping[str, Sequence[Run]], facts: Facts) -> Itera
 # Codes of warnings that concern tests, and differences between sides.
 OF_TESTS = frozenset({"n_too_small", "untested", "no_throughput"})
 OF_COMPARISONS = OF_TESTS | {
-    "answers_differ",
-    "confounded",
-    "not_interleaved",
-    "sequential",
-    "joined",
-    "few_nodes",
-    "different_clocks",
-    "set_clocks",
-    "gpu_counts",
-    "different_architectures",
-    "different_specs",
-    "energy_methods",
-    "left_out",
+    *("answers_differ", "confounded", "not_interleaved", "sequential", "joined", "few_nodes", "gpu_counts", "left_out"),
+    *("different_clocks", "set_clocks", "different_architectures", "different_specs", "energy_methods"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Warnings about missing runs, figures and prices."""
+"""Warnings about tests, missing figures and prices."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -8,7 +8,6 @@ from gpuagent_collector.compare.figures import Evidence, throughput_units
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.prices.price import currencies_of
-from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.runs.arguments import USUAL_REPEATS
 from gpuagent_collector.runs.cells import match_runs, tell_apart
 from gpuagent_collector.runs.data import Facts, Run
@@ -17,8 +16,12 @@ from gpuagent_collector.statistics.shift import least_pairs
 from gpuagent_collector.statistics.summaries import outliers
 from gpuagent_collector.statistics.verdicts import Verdict
 
-# Metrics that many runs have, the more telling ones first.
-_COMMON = ("throughput", "step_seconds", "run_seconds")
+# Clients of a load, and not its server, set the pace in the runs {where}.
+CLIENT_LIMITED = Caveat(
+    code="client_limited",
+    text="the load generator fell behind its schedule in {where}: latencies are partly its own",
+    remedy="give serve-load more --clients and cores, or a lower load",
+)
 
 
 def sequential(evidence: Evidence) -> Iterator[Caveat]:
@@ -37,11 +40,7 @@ def too_few(evidence: Evidence) -> Iterator[Caveat]:
     tests = evidence.figures.tests
     # What none shows alone, all of them together may.
     shown = {(overall.side, overall.baseline) for overall in evidence.figures.overall if overall.is_shown}
-    few = [
-        test
-        for test in tests
-        if test.judgement.verdict is Verdict.TOO_FEW and (test.other.side, test.baseline.side) not in shown
-    ]
+    few = [test for test in tests if test.judgement.verdict is Verdict.TOO_FEW and test.sides not in shown]
     if few:
         together = f", with {len(tests)} comparisons tested together" if len(tests) > 1 else ""
         first, second = few[0].baseline.runs, few[0].other.runs
@@ -55,26 +54,23 @@ def too_few(evidence: Evidence) -> Iterator[Caveat]:
 
 def _advised(evidence: Evidence) -> str:
     """Return the repeats that show the difference that is open, else those that can show any."""
-    needed = evidence.needed
     least = least_pairs(len(evidence.figures.tests), evidence.figures.alpha)
-    return needed.words if needed else f"at least {max(USUAL_REPEATS, least)}"
+    return evidence.needed.words if evidence.needed else f"at least {max(USUAL_REPEATS, least)}"
 
 
 def few_pairs(evidence: Evidence) -> Iterator[Caveat]:
     """Warn of pairs that are too few to be tested as such."""
-    figures = evidence.figures
-    few = [
-        pairs
-        for test in figures.tests
-        if test.pairs is None and test.judgement.verdict is not Verdict.TOO_FEW
-        if (pairs := match_runs(test.block.cell(test.baseline.side), test.block.cell(test.other.side)))
-    ]
-    if few and not figures.unpaired:
+    figures, few = evidence.figures, []
+    for test in figures.tests if not figures.unpaired else ():
+        pairs = match_runs(test.block.cell(test.baseline.side), test.block.cell(test.other.side))
+        if pairs and test.pairs is None and test.judgement.verdict is not Verdict.TOO_FEW:
+            few.append(len(pairs))
+    if few:
         number = len(figures.tests)
         together = f" in {number} comparisons tested together" if number > 1 else ""
         yield Caveat(
             code="few_pairs",
-            text=f"{len(few[0])} pairs of runs are too few for a test of pairs{together}, so the runs were tested as "
+            text=f"{few[0]} pairs of runs are too few for a test of pairs{together}, so the runs were tested as "
             "independent ones",
             remedy=f"repeat the experiment with {_advised(evidence)} runs a side",
         )
@@ -128,7 +124,9 @@ def mixed_units(evidence: Evidence) -> Iterator[Caveat]:
 def untested(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where a side lacks the tested metric."""
     metric = evidence.figures.primary.name
-    other = next((name for name in _COMMON if evidence.has_everywhere(name)), None)
+    # Of metrics that many runs have, the most telling one.
+    common = ("throughput", "step_seconds", "run_seconds")
+    other = next((name for name in common if evidence.has_everywhere(name)), None)
     remedy = f"{evidence.command(metric=other)} compares what all have" if other else "run it where that is measured"
     for block in evidence.layout.blocks:
         lacking = [cell.side for cell in block.cells if cell.runs and not evidence.facts.values(cell.runs, metric)]
@@ -157,12 +155,6 @@ def far_from_repeats(evidence: Evidence) -> Iterator[Caveat]:
             )
 
 
-def client_limited(evidence: Evidence) -> Iterator[Caveat]:
-    """Warn where the clients of a load, and not its server, set the pace."""
-    if where := evidence.sides_above("client_limited", 0):
-        yield client_limited_caveat(where)
-
-
 def programs_caveat(sides: Mapping[str, Iterable[Run]]) -> Caveat | None:
     """Return the warning that several programs measured the runs, of imported results; None: one did."""
     programs = {side: sorted({run.imported or "gpuagent" for run in runs}) for side, runs in sides.items()}
@@ -180,15 +172,6 @@ def different_programs(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where imported results are compared with those of another program."""
     if found := programs_caveat(evidence.sides):
         yield found
-
-
-def client_limited_caveat(where: str) -> Caveat:
-    """Return the warning that clients were late themselves in these runs."""
-    return Caveat(
-        code="client_limited",
-        text=f"the load generator fell behind its schedule in {where}: latencies are partly its own",
-        remedy="give serve-load more --clients and cores, or a lower load",
-    )
 
 
 def differing_answers(sides: Mapping[str, Iterable[Run]], facts: Facts) -> dict[str, tuple[int, int]]:
@@ -219,16 +202,6 @@ def answers_differ(evidence: Evidence) -> Iterator[Caveat]:
             code="answers_differ",
             text=f"answers differ from those of {evidence.layout.sides[0]}: {', '.join(differing)}",
             remedy="see whether these weights and this precision are meant; speed is of no use with wrong answers",
-        )
-
-
-def unpriced(evidence: Evidence) -> Iterator[Caveat]:
-    """Warn where only some runs, or none, have the requested prices."""
-    if where := evidence.sides_among(evidence.facts.unpriced):
-        yield Caveat(
-            code="unpriced",
-            text=f"the cost of {where} is unknown: {why_unpriced(evidence.facts)}",
-            remedy="add or change the entry in the file of prices (docs/cost.md)",
         )
 
 

@@ -2,17 +2,16 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
 
 import numpy as np
 
-from gpuagent_collector.compare.figures import Evidence, Flags, Observed
+from gpuagent_collector.compare.figures import Evidence, Flags
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.runs.arguments import differing_arguments, identify_command, write_argument
-from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, Cell, Layout, cancelled_caveat
+from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, cancelled_caveat
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import CONDITIONS, FACETS, Facet, can_name
 from gpuagent_collector.runs.words import reasons
@@ -34,63 +33,6 @@ _FACET_NAMES = frozenset(facet.name for facet in FACETS)
 
 # Of the arguments in which commands differ.
 _SHOWN_ARGUMENTS = 3
-
-
-def gaps(evidence: Evidence) -> Iterator[Caveat]:
-    """Warn where samples are missing."""
-    where = evidence.sides_among(evidence.facts.gap_seconds)
-    if where:
-        longest = max(evidence.facts.gap_seconds.values())
-        yield Caveat(
-            code="gaps",
-            text=f"samples are missing in {where}" + (f", for up to {significant(longest)} s" if longest else ""),
-            remedy="means and peaks may miss that time; the table `gaps` has the reasons",
-        )
-
-
-def left_processes(evidence: Evidence) -> Iterator[Caveat]:
-    """Warn where a program ended before the processes that it had started, which may have had the work to do."""
-    where = evidence.sides_among(evidence.facts.left)
-    if where:
-        yield Caveat(
-            code="left_processes",
-            text=f"programs left processes in the background, which were ended with them, in {where}",
-            remedy="the work may not have been done: let the program wait for them, as a shell does with `wait`",
-        )
-
-
-def thinned(evidence: Evidence) -> Iterator[Caveat]:
-    """Warn where more metrics were printed than are stored."""
-    where = evidence.sides_among(evidence.facts.thinned)
-    if where:
-        most = max(evidence.facts.thinned.values())
-        yield Caveat(
-            code="thinned",
-            text=f"of the lines with metrics only one in {most:.0f} is stored in {where}",
-            remedy="last values are exact, curves have fewer points: print fewer lines, or report metrics as events",
-        )
-
-
-def refused(evidence: Evidence) -> Iterator[Caveat]:
-    """Warn where a program reported what no store takes, such as NaN."""
-    where = evidence.sides_among(evidence.facts.refused)
-    if where:
-        yield Caveat(
-            code="refused",
-            text=f"{next(iter(evidence.facts.refused.values()))}, in {where}",
-            remedy="report numbers as docs/run-directory.md has them; a loss that is NaN is a failed run",
-        )
-
-
-def short(evidence: Evidence) -> Iterator[Caveat]:
-    """Warn where sensors are slower than the measured phase was long."""
-    where = evidence.sides_among(evidence.facts.short)
-    if where:
-        yield Caveat(
-            code="measure_short",
-            text=f"the measured phase was too short for sensors that average over a second in {where}",
-            remedy="measure for at least 10 s before reading utilisation and power",
-        )
 
 
 def warming_up(evidence: Evidence) -> Iterator[Caveat]:
@@ -157,76 +99,71 @@ def energy_methods(evidence: Evidence) -> Iterator[Caveat]:
 
 def failed_sides(evidence: Evidence) -> Iterator[Caveat]:
     """Warn of sides of which no run succeeded, such as settings that fail: they are missing in every table."""
-    sides = evidence.layout.sides
-    counts, why = _ended(evidence.layout, lambda side: side not in sides)
-    if counts:
-        yield Caveat(
-            code="failed_sides",
-            text=f"sides that are in no figure: {counts}",
-            remedy=f"see why: {why}",
-        )
+    ended = _count_others(evidence, _is_ended, among_sides=False)
+    if ended:
+        why = reasons(status for _, status in ended)
+        counts = _write_counts(evidence, ended)
+        yield Caveat(code="failed_sides", text=f"sides that are in no figure: {counts}", remedy=f"see why: {why}")
 
 
 def unsuccessful(evidence: Evidence) -> Iterator[Caveat]:
     """Warn of runs that ended without success on sides with others that succeeded."""
-    sides = evidence.layout.sides
-    counts, why = _ended(evidence.layout, lambda side: side in sides)
-    if counts:
+    ended = _count_others(evidence, _is_ended, among_sides=True)
+    if ended:
+        why = reasons(status for _, status in ended)
         yield Caveat(
             code="unsuccessful",
-            text=f"runs that are in no figure: {counts}",
+            text=f"runs that are in no figure: {_write_counts(evidence, ended)}",
             remedy=f"a side that fails more often is worse than its figures; reasons: {why}",
         )
 
 
-def _ended(layout: Layout, concerns: Callable[[str], bool]) -> tuple[str, str]:
-    """Return the number of unsuccessful runs of each side that it concerns, and the command that shows the reasons."""
-    blocks = tuple(
-        replace(block, cells=tuple(cell for cell in block.cells if concerns(cell.side))) for block in layout.blocks
-    )
-    chosen = replace(layout, blocks=blocks)
-    of_cells = [cell.others for block in blocks for cell in block.cells]
-    ended = [status for others in of_cells for status in others if status not in (*UNFINISHED, CANCELLED)]
-    return _others(chosen, lambda status: status not in (*UNFINISHED, CANCELLED, EXCLUDED)), reasons(ended)
-
-
 def cancelled(evidence: Evidence) -> Iterator[Caveat]:
     """Warn of runs that the user stopped."""
-    numbers: Counter[str] = Counter()
-    for block in evidence.layout.blocks:
-        numbers.update({cell.side: cell.others.get(CANCELLED, 0) for cell in block.cells})
-    counts = ", ".join(f"{number:,} {side}" for side, number in numbers.items() if number)
-    if counts:
-        yield cancelled_caveat(counts)
+    numbers = _count_others(evidence, lambda status: status == CANCELLED)
+    if numbers:
+        yield cancelled_caveat(", ".join(f"{number:,} {side}" for (side, _), number in numbers.items()))
 
 
 def excluded(evidence: Evidence) -> Iterator[Caveat]:
     """Warn of runs that an operator keeps out of comparisons."""
-    counts = _others(evidence.layout, lambda status: status == EXCLUDED)
-    if counts:
+    numbers = _count_others(evidence, lambda status: status == EXCLUDED)
+    if numbers:
+        counts = _write_counts(evidence, numbers).replace(f" {EXCLUDED}", "")
         yield Caveat(
             code="excluded",
-            text=f"runs that an operator has excluded: {counts.replace(f' {EXCLUDED}', '')}",
+            text=f"runs that an operator has excluded: {counts}",
             remedy="`collector runs` marks them; an operator takes one back with run edit RUN --include",
         )
 
 
 def unfinished(evidence: Evidence) -> Iterator[Caveat]:
     """Warn of runs that have not ended."""
-    counts = _others(evidence.layout, lambda status: status in UNFINISHED)
-    if counts:
+    numbers = _count_others(evidence, lambda status: status in UNFINISHED)
+    if numbers:
+        counts = _write_counts(evidence, numbers)
         yield Caveat(
             code="unfinished", text=f"runs that have not ended yet: {counts}", remedy="compare again when they have"
         )
 
 
-def _others(layout: Layout, concerns: Callable[[str], bool]) -> str:
-    """Return the number of runs of each side with such a status, in words; '' for none."""
+def _is_ended(status: str) -> bool:
+    return status not in (*UNFINISHED, CANCELLED, EXCLUDED)
+
+
+def _count_others(
+    evidence: Evidence, concerns: Callable[[str], bool], *, among_sides: bool | None = None
+) -> Counter[tuple[str, str]]:
+    """Return the number of runs without success by side and status; of sides with figures, of the others, or of all."""
     numbers: Counter[tuple[str, str]] = Counter()
-    for block in layout.blocks:
-        for cell in block.cells:
+    for cell in (cell for block in evidence.layout.blocks for cell in block.cells):
+        if among_sides is None or (cell.side in evidence.layout.sides) is among_sides:
             numbers.update({(cell.side, status): n for status, n in cell.others.items() if concerns(status)})
-    name = layout.facet.name_side
+    return numbers
+
+
+def _write_counts(evidence: Evidence, numbers: Mapping[tuple[str, str], int]) -> str:
+    name = evidence.layout.facet.name_side
     return ", ".join(f"{n} {name(side)} {status.replace('_', ' ')}" for (side, status), n in numbers.items())
 
 
@@ -312,11 +249,14 @@ def _is_sequential(block: Block) -> bool:
 def joined(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where a side repeats a command on a node: then several experiments are joined."""
     # No data shows whether somebody looked at the runs in between.
-    again = [(cell.side, _again(cell)) for block in evidence.layout.blocks for cell in block.cells]
-    sides = dict.fromkeys(side for side, runs in again if runs)
+    again: Counter[str] = Counter()
+    for cell in (cell for block in evidence.layout.blocks for cell in block.cells):
+        made = [(run.nodes, run.repeat, identify_command(run.command)) for run in cell.runs if run.repeat is not None]
+        again[cell.side] += len(made) - len(set(made))
+    sides = [side for side, runs in again.items() if runs]
     # Those on both sides of an event were never one experiment.
     if sides and not evidence.layout.facet.in_time:
-        runs, percent = sum(runs for _, runs in again), significant(100 * evidence.figures.alpha)
+        runs, percent = again.total(), significant(100 * evidence.figures.alpha)
         whole = _whole_experiments(evidence)
         yield Caveat(
             code="joined",
@@ -337,12 +277,6 @@ def _whole_experiments(evidence: Evidence) -> list[str]:
             found[experiment] = found.get(experiment, False) or sum(experiment in names for names in of_cells) > 1
     others = any(run.experiment is None for runs in evidence.sides.values() for run in runs)
     return [name for name, is_whole in found.items() if is_whole] if len(found) > 1 or others else []
-
-
-def _again(cell: Cell) -> int:
-    """Return the number of runs of a cell that have the nodes, repeat and command of another."""
-    made = [(run.nodes, run.repeat, identify_command(run.command)) for run in cell.runs if run.repeat is not None]
-    return len(made) - len(set(made))
 
 
 def confounded(evidence: Evidence) -> Iterator[Caveat]:
@@ -394,14 +328,3 @@ def different_commands(evidence: Evidence) -> Iterator[Caveat]:
                 text=f"the commands{of} differ{'' if between else within}: {listed}{more}",
                 remedy=remedy,
             )
-
-
-def overlapping(evidence: Observed) -> Iterator[Caveat]:
-    """Warn where runs shared their node with other runs."""
-    where = evidence.sides_among(evidence.facts.neighbours)
-    if where:
-        yield Caveat(
-            code="overlapping",
-            text=f"other runs were on the same node at the same time in {where}",
-            remedy="run one after the other; `gpuagent run --with` loads a node on purpose",
-        )
