@@ -6,8 +6,8 @@ import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
-from math import inf, prod
+from itertools import pairwise, product
+from math import prod
 
 from gpuagent_collector.present.shortening import shorten
 from gpuagent_common.text import harmless
@@ -174,7 +174,7 @@ def _vary(commands: Sequence[Command]) -> list[str] | None:
     """
     parsed = [parse_arguments(command) for command in commands]
     names = [name for name in parsed[0] if len({each.get(name) for each in parsed}) > 1]
-    values = {name: sorted({each.get(name, "") for each in parsed}, key=_by_number) for name in names}
+    values = {name: sorted({each.get(name, "") for each in parsed}, key=in_order) for name in names}
     bases = set()
     for command, arguments in zip(commands, parsed, strict=True):
         words = " ".join(map(shlex.quote, command))
@@ -186,27 +186,23 @@ def _vary(commands: Sequence[Command]) -> list[str] | None:
     combinations = prod(map(len, values.values()))
     if not names or len(bases) > 1 or not is_named or not is_plain or combinations != len(commands):
         return None
-    if any(_has_program_after(command, name) for command in commands for name in names):
-        return None
+    # No word that belongs to no option may follow one of them.
+    for command, name in product(commands, names):
+        start = next((at for at, word in enumerate(command) if word.partition("=")[0] == name), len(command))
+        for before, word in pairwise(command[start:]):
+            if not word.startswith("-") and (not before.startswith("-") or "=" in before):
+                return None
     options = [word for name in names for word in ("--vary", f"{name.lstrip('-')}={','.join(values[name])}")]
     return [*options, "--", *shlex.split(bases.pop())]
 
 
-def _has_program_after(command: Command, name: str) -> bool:
-    """Return whether a word that belongs to no option follows this one."""
-    start = next((at for at, word in enumerate(command) if word.partition("=")[0] == name), len(command))
-    for before, word in pairwise(command[start:]):
-        is_value = before.startswith("-") and "=" not in before
-        if not word.startswith("-") and not is_value:
-            return True
-    return False
+_DIGITS = re.compile(r"((?<!\w)-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\d+)")
 
 
-def _by_number(value: str) -> tuple[float, str]:
-    try:
-        return float(value), value
-    except ValueError:
-        return inf, value
+def in_order(value: str) -> list[tuple[bool, float, str]]:
+    """Return the key by which values are sorted: numbers as numbers, within texts too."""
+    parts = _DIGITS.split(value)
+    return [(not number % 2, float(part) if number % 2 else 0.0, part) for number, part in enumerate(parts) if part]
 
 
 def differing_arguments(sides: Sequence[Iterable[Command]]) -> list[tuple[str, tuple[tuple[str, ...], ...]]]:
@@ -216,45 +212,22 @@ def differing_arguments(sides: Sequence[Iterable[Command]]) -> list[tuple[str, t
     """
     sides = [list(dict.fromkeys(side)) for side in sides]
     parsed = [[_without_paths(parse_arguments(command)) for command in side] for side in sides]
-    differing = _find_differing(parsed)
-    # Lone words, with their places.
-    lone = {name: at for at, (name, values) in enumerate(differing.items()) if not any(map(any, values))}
+    names = dict.fromkeys(name for side in parsed for arguments in side for name in arguments)
+    # None: a command without the argument.
+    values = {name: [{arguments.get(name) for arguments in side} for side in parsed] for name in names}
+    differing = {name: of_sides for name, of_sides in values.items() if len(set[str | None]().union(*of_sides)) > 1}
+    # Lone words, in their order.
+    lone = [name for name, of_sides in differing.items() if not any(map(any, of_sides))]
+    words = [[" ".join(word for word in lone if word in arguments) for arguments in side] for side in parsed]
+    if not lone:
+        words = [[" ".join(identify_command(command)[1]) for command in side] for side in sides]
     found = []
-    if lone:
-        words = [
-            [" ".join(sorted(lone.keys() & each.keys(), key=lone.__getitem__)) for each in side] for side in parsed
-        ]
+    if lone or len({order for side in words for order in side}) > 1:
         found.append(("", tuple(_distinct(side) for side in words)))
-    else:
-        orders = [[" ".join(identify_command(command)[1]) for command in side] for side in sides]
-        if len({order for side in orders for order in side}) > 1:
-            found.append(("", tuple(_distinct(side) for side in orders)))
-    for name, values in differing.items():
-        if name not in lone:
-            pairs = zip(values, parsed, strict=True)
-            found.append((name, tuple(_written(counts, len(side)) for counts, side in pairs)))
+    for name in (name for name in differing if name not in lone):
+        given = ((value if value is None else value or GIVEN for value in of_side) for of_side in differing[name])
+        found.append((name, tuple(map(_distinct, given))))
     return found
-
-
-def _find_differing(parsed: Sequence[Sequence[Mapping[str, str]]]) -> Mapping[str, Sequence[Counter[str]]]:
-    """Return the arguments that not all commands have alike: of each side, how many commands have each value."""
-    counts: dict[str, list[Counter[str]]] = defaultdict(lambda: [Counter() for _ in parsed])
-    for index, side in enumerate(parsed):
-        for arguments in side:
-            for name, value in arguments.items():
-                counts[name][index][value] += 1
-    commands = sum(map(len, parsed))
-
-    def is_shared(values: Sequence[Counter[str]]) -> bool:
-        return len(set().union(*values)) == 1 and sum(counter.total() for counter in values) == commands
-
-    return {name: values for name, values in counts.items() if not is_shared(values)}
-
-
-def _written(values: Counter[str], commands: int) -> tuple[str, ...]:
-    """Return the values of an argument on a side of so many commands."""
-    absent = [NOT_GIVEN] if values.total() < commands else []
-    return _distinct([*(value or GIVEN for value in values), *absent])
 
 
 def write_argument(name: str, values: Sequence[Sequence[str]]) -> str:
@@ -274,7 +247,7 @@ def write_values(values: Sequence[str]) -> str:
     return ", ".join(values) if len(values) <= _MOST_VALUES else f"{len(values)} values"
 
 
-def _distinct(values: Iterable[str]) -> tuple[str, ...]:
+def _distinct(values: Iterable[str | None]) -> tuple[str, ...]:
     return tuple(sorted({value or NOT_GIVEN for value in values}))
 
 

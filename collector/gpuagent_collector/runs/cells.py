@@ -1,7 +1,6 @@
 """Groups of runs that are compared like with like, and the runs that fit in none."""
 
 import json
-import re
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ from gpuagent_collector.runs.arguments import (
     NOT_GIVEN,
     find_argument,
     identify_command,
+    in_order,
     parse_arguments,
     without_arguments,
     write_argument,
@@ -216,7 +216,7 @@ def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseli
         NothingToCompareError: there is no value, or no command has the argument.
     """
     _check_arguments(runs, facet)
-    present = sorted({run.side for run in runs if run.side is not None}, key=_in_order)
+    present = sorted({run.side for run in runs if run.side is not None}, key=in_order)
     # A side's own name goes before another one's with commas, or in other letters: True is true.
     spelled = {side.replace(JOINT, ","): side for side in present} | {side: side for side in present}
     folded = {side.casefold(): side for side in present}
@@ -232,27 +232,13 @@ def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseli
     if baseline and baseline not in chosen:
         chosen.append(baseline)
     if not chosen:
-        raise NothingToCompareError(f"nothing to compare: no run has a value of {facet.spoken}; {_suggest(runs)}")
+        parameters = [json.loads(text) for text in {run.parameters for run in runs}]
+        differing = sorted({name for one in parameters for name in distinguishing(one, parameters) if can_name(name)})
+        by = ",".join(f"parameter:{name}" for name in differing)
+        remedy = f"--by {by} compares what differs in built-in workloads" if by else "try another --by"
+        raise NothingToCompareError(f"nothing to compare: no run has a value of {facet.spoken}; {remedy}")
     first = baseline or (facet.usual if not asked and facet.usual in chosen else chosen[0])
     return tuple(sorted(chosen, key=lambda value: value != first))
-
-
-def _suggest(runs: Sequence[Run]) -> str:
-    """Return the facet by which runs of built-in workloads can be compared."""
-    parameters = [json.loads(text) for text in {run.parameters for run in runs}]
-    differing = sorted({name for one in parameters for name in distinguishing(one, parameters) if can_name(name)})
-    if not differing:
-        return "try another --by"
-    return f"--by {','.join(f'parameter:{name}' for name in differing)} compares what differs in built-in workloads"
-
-
-_DIGITS = re.compile(r"((?<!\w)-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\d+)")
-
-
-def _in_order(side: str) -> list[tuple[bool, float, str]]:
-    """Return the key by which sides are sorted: numbers as numbers, within texts too."""
-    parts = _DIGITS.split(side)
-    return [(not number % 2, float(part) if number % 2 else 0.0, part) for number, part in enumerate(parts) if part]
 
 
 def _check_arguments(runs: Sequence[Run], facet: Facet) -> None:
@@ -288,9 +274,7 @@ def lay_out(
     """Return the blocks in which at least two sides have runs, or one where nothing is compared.
 
     Args:
-        runs: those to choose from.
-        facet: its values are the sides.
-        sides: at least one.
+        runs, facet, sides: those to choose from, by values of the facet.
         described: whether blocks of one side count too, as for one side and for facets that only describe.
         chosen_by_name: whether the sides were asked for, so that each must have a run that succeeded.
         rows: run_id → a value in which all runs of a block must agree; others are left out. None: no such value.
@@ -323,11 +307,18 @@ def lay_out(
         raise NothingToCompareError(_why_nothing(chosen, present, facet))
     blocks = sorted(kept, key=lambda block: -sum(len(cell.runs) for cell in block.cells))
     compared = {cell.side for block in blocks for cell in block.cells if cell.runs}
+    left_out = []
+    for block in (block for block in found if block not in blocks):
+        what = tell_apart(block, found)
+        left_out += [LeftOut(side=cell.side, runs=len(cell.runs), what=what) for cell in block.cells if cell.runs]
+        for cell in (cell for cell in block.cells if not cell.runs):
+            for status, number in cell.others.items():
+                left_out.append(LeftOut(side=cell.side, runs=number, what=f"{what}, {status}"))
     return Layout(
         facet=facet,
         sides=tuple(side for side in sides if side in compared),
         blocks=tuple(blocks),
-        left_out=tuple(one for block in found if block not in blocks for one in _left_out(block, found)),
+        left_out=tuple(left_out),
     )
 
 
@@ -340,13 +331,21 @@ def _divide(
     """
 
     def make_block(held: Held, members: Sequence[Run]) -> Block:
-        return Block(
-            row=row,
-            workload=runs[0].workload,
-            parameters=json.loads(runs[0].parameters),
-            held=dict(held),
-            cells=_cells(members, sides, facet, every_status=every_status),
+        by_side: dict[str, list[Run]] = {side: [] for side in sides}
+        for run in members:
+            by_side[run.side or ""].append(run)
+        cells = tuple(
+            Cell(
+                side=side,
+                runs=tuple(run for run in of_side if every_status or run.status == "succeeded"),
+                others=Counter(run.status or "unknown" for run in of_side if run.status != "succeeded"),
+                compared=facet.arguments,
+            )
+            for side, of_side in by_side.items()
+            if of_side
         )
+        parameters = json.loads(runs[0].parameters)
+        return Block(row=row, workload=runs[0].workload, parameters=parameters, held=dict(held), cells=cells)
 
     blocks = [make_block(held, members) for held, members in _by_condition(runs, facet, across).items()]
     whole = make_block((), runs)
@@ -444,29 +443,3 @@ def _by_condition(runs: Sequence[Run], facet: Facet, across: Facet | None) -> di
     for run in runs:
         groups[tuple((name, getattr(run, name)) for name in held)].append(run)
     return groups
-
-
-def _cells(runs: Sequence[Run], sides: Sequence[str], facet: Facet, *, every_status: bool) -> tuple[Cell, ...]:
-    members: dict[str, list[Run]] = {side: [] for side in sides}
-    for run in runs:
-        members[run.side or ""].append(run)
-    return tuple(
-        Cell(
-            side=side,
-            runs=tuple(run for run in of_side if every_status or run.status == "succeeded"),
-            others=Counter(run.status or "unknown" for run in of_side if run.status != "succeeded"),
-            compared=facet.arguments,
-        )
-        for side, of_side in members.items()
-        if of_side
-    )
-
-
-def _left_out(block: Block, blocks: Sequence[Block]) -> list[LeftOut]:
-    what = tell_apart(block, blocks)
-    return [LeftOut(side=cell.side, runs=len(cell.runs), what=what) for cell in block.cells if cell.runs] + [
-        LeftOut(side=cell.side, runs=number, what=f"{what}, {status}")
-        for cell in block.cells
-        for status, number in cell.others.items()
-        if not cell.runs
-    ]

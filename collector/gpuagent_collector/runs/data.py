@@ -202,17 +202,22 @@ def load_runs(
     sides = f"[{', '.join(part.expression for part in facet.parts)}]"
     groups = ask(_RUNS.format(sides=sides, where=conditions), values)
     # Thousands of runs have few different programs.
-    programs = [_program(row["parameters"], row["command"], row["node_count"], facet) for row in groups]
-    workloads = [row["workload"] or "unknown workload" for row in groups]
+    programs = []
     commands: dict[str, set[Command]] = defaultdict(set)
     succeeded: dict[str, set[Command]] = defaultdict(set)
-    for row, workload, (command, _) in zip(groups, workloads, programs, strict=True):
+    for row in groups:
+        given, workload = read_object(row["parameters"], "parameters"), row["workload"] or "unknown workload"
+        # A program of the user's own is identified by its name alone.
+        command = () if given else read_words(row["command"])
+        if not given and row["node_count"] > 1:
+            given = {"nodes": row["node_count"]}
+        programs.append((workload, command, _canonical(given, facet)))
         commands[workload].add(command)
         if row["status"] == "succeeded":
             succeeded[workload].add(command)
     names = {workload: name_commands(sorted(of_one), succeeded[workload]) for workload, of_one in commands.items()}
     found: list[tuple[int, Run]] = []
-    for row, workload, (command, parameters) in zip(groups, workloads, programs, strict=True):
+    for row, (workload, command, parameters) in zip(groups, programs, strict=True):
         shared = {name: row[name] for name in _SHARED}
         shared |= {"workload": workload, "command": command, "parameters": parameters}
         shared["side"] = _side(row["sides"], facet, command, names[workload])
@@ -232,14 +237,9 @@ def load_figures(
     stats: Iterable[Stat] = (),
     metrics: Sequence[str] | None = None,
 ) -> Columns:
-    """Return the figures of the runs.
+    """Return the figures of the runs: the wanted metrics; None: all.
 
-    Args:
-        ask: runs a query on the store.
-        run_ids: the runs.
-        stat: the statistic of sampled quantities; None: the usual one.
-        stats: further statistics, as metrics of their own.
-        metrics: the wanted ones; None: all.
+    `stat` is the statistic of sampled quantities, None the usual one; further `stats` are metrics of their own.
     """
     # In order: equal questions are alike.
     chosen = sorted(set(run_ids))
@@ -273,6 +273,16 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats
         by_fact[row["fact"]].append(row)
     found = {fact: _by_run(rows, chosen) for fact, rows in by_fact.items()}
 
+    # The texts of each run by name, several of one name with commas; runs with the same rows share them.
+    shared: dict[int, dict[str, str]] = {}
+    for rows in found.get("text", {}).values():
+        if id(rows) not in shared:
+            of_rows = shared[id(rows)] = {}
+            for each in rows:
+                name, text = each["name"], each["text"]
+                of_rows[name] = f"{of_rows[name]}, {text}" if name in of_rows else text
+    texts = {run_id: shared[id(rows)] for run_id, rows in found.get("text", {}).items()}
+
     def only(fact: str, column: str) -> dict[str, Any]:
         return {run_id: row[column] for run_id, (row,) in found.get(fact, {}).items() if row[column] is not None}
 
@@ -280,7 +290,7 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats
         metrics=load_figures(ask, chosen, stat, stats),
         sessions=_by_run(sessions, chosen),
         devices=_by_run(devices, chosen),
-        texts=_texts(found.get("text", {})),
+        texts=texts,
         short=frozenset(found.get("measure_short", ())),
         gap_seconds=only("gap", "number"),
         impossible=found.get("impossible", {}),
@@ -293,16 +303,6 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats
         refused=only("malformed", "text"),
         stats=stats,
     )
-
-
-def _program(parameters: str | None, command: str | None, node_count: int, facet: Facet) -> tuple[Command, str]:
-    """Return a run's command and canonical parameters, of those that are stored."""
-    values = read_object(parameters, "parameters")
-    # A program of the user's own is identified by its name alone.
-    words = () if values else read_words(command)
-    if not values and node_count > 1:
-        values = {"nodes": node_count}
-    return words, _canonical(values, facet)
 
 
 def _side(values: Sequence[str | None], facet: Facet, command: Command, names: Mapping[Command, str]) -> str | None:
@@ -327,26 +327,11 @@ def _canonical(values: Record, facet: Facet) -> str:
     """
     apart = {*facet.parameters, "rendezvous", *(("serve", "url") if values.get("server") else ())}
     alike = {name: value for name, value in values.items() if name not in apart}
-    return json.dumps({name: _without_place(name, value) for name, value in alike.items()}, sort_keys=True)
-
-
-def _without_place(name: str, value: Any) -> Any:
-    """Return a parameter without the place of its data. A model is its name, wherever it is."""
-    if not is_path(value):
-        return value
-    return value.rstrip("/").rpartition("/")[2] if name == "model" else _PATH
-
-
-def _texts(of_runs: Mapping[str, Sequence[Record]]) -> dict[str, Mapping[str, str]]:
-    """Return the texts of each run by name, several of one name with commas; runs with the same rows share them."""
-    shared: dict[int, dict[str, str]] = {}
-    for rows in of_runs.values():
-        if id(rows) not in shared:
-            texts = shared[id(rows)] = {}
-            for row in rows:
-                name, text = row["name"], row["text"]
-                texts[name] = f"{texts[name]}, {text}" if name in texts else text
-    return {run_id: shared[id(rows)] for run_id, rows in of_runs.items()}
+    for name, value in alike.items():
+        if is_path(value):
+            # A model is its name, wherever it is.
+            alike[name] = value.rstrip("/").rpartition("/")[2] if name == "model" else _PATH
+    return json.dumps(alike, sort_keys=True)
 
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - as the store holds times

@@ -9,7 +9,7 @@ from gpuagent_collector.runs.arguments import NOT_GIVEN
 from gpuagent_common.errors import MisuseError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Facet:
     """A property of a run, or several of them together.
 
@@ -74,32 +74,25 @@ class Facet:
 _OWN_PROGRAM = "CASE WHEN coalesce(CAST(run.parameters AS VARCHAR), '{}') = '{}' THEN run.workload END"
 
 FACETS: tuple[Facet, ...] = (
-    Facet(name="platform", plural="platforms", expression="run.platform"),
+    Facet("platform", "platforms", "run.platform"),
+    Facet("environment", "environments", "run.environment", fixes=frozenset({"image"}), usual="bare", preposition="in"),
+    Facet("interference", "interferences", "run.interference", usual="none", preposition="with"),
+    Facet("limits", "limits", "coalesce(run.limits, 'none')", usual="none", preposition="with"),
+    Facet("device", "devices", "coalesce(gpus.devices, 'no GPU')"),
+    Facet("node", "nodes", "places.nodes", fixes=frozenset({"platform", "device"})),
     Facet(
-        name="environment",
-        plural="environments",
-        expression="run.environment",
-        fixes=frozenset({"image"}),
-        usual="bare",
-        preposition="in",
-    ),
-    Facet(name="interference", plural="interferences", expression="run.interference", usual="none", preposition="with"),
-    Facet(name="limits", plural="limits", expression="coalesce(run.limits, 'none')", usual="none", preposition="with"),
-    Facet(name="device", plural="devices", expression="coalesce(gpus.devices, 'no GPU')"),
-    Facet(name="node", plural="nodes", expression="places.nodes", fixes=frozenset({"platform", "device"})),
-    Facet(
-        name="nodes",
-        plural="numbers of nodes",
-        expression="run.nodes || if(run.nodes > 1, ' nodes', ' node')",
+        "nodes",
+        "numbers of nodes",
+        "run.nodes || if(run.nodes > 1, ' nodes', ' node')",
         fixes=frozenset({"device"}),
         parameters=frozenset({"nodes"}),
         arguments=frozenset({"nnodes"}),
         usual="1 node",
     ),
-    Facet(name="command", plural="commands", expression=_OWN_PROGRAM, argument="", preposition="with"),
-    Facet(name="workload", plural="workloads", expression="run.workload", preposition="of", describes=True),
-    Facet(name="run", plural="runs", expression="run.run_id", preposition="in"),
-    Facet(name="all", plural="runs", expression="'all runs'", preposition="over"),
+    Facet("command", "commands", _OWN_PROGRAM, argument="", preposition="with"),
+    Facet("workload", "workloads", "run.workload", preposition="of", describes=True),
+    Facet("run", "runs", "run.run_id", preposition="in"),
+    Facet("all", "runs", "'all runs'", preposition="over"),
 )
 
 # Facets in which runs must agree to be compared, except the compared one.
@@ -129,10 +122,8 @@ def find_facet(names: str) -> Facet:
     parts = [_find_one(name.strip()) for name in names.split(",")]
     if len({part.name for part in parts}) < len(parts):
         raise MisuseError(f"--by names a facet twice: {', '.join(part.name for part in parts)}")
-    return parts[0] if len(parts) == 1 else _together(parts)
-
-
-def _together(parts: Sequence[Facet]) -> Facet:
+    if len(parts) == 1:
+        return parts[0]
     usual = [part.usual for part in parts if part.usual]
     return Facet(
         name=",".join(part.name for part in parts),
@@ -153,35 +144,25 @@ def _find_one(name: str) -> Facet:
         if facet.name == name:
             return facet
     kind, colon, key = name.partition(":")
-    if kind == "parameter" and _KEY.fullmatch(key):
+    plural = f"values of the {kind} {key}"
+    if kind == "parameter" and can_name(key):
+        sql, option = f"json_extract_string(run.parameters, '$.\"{key}\"')", f"--{key.replace('_', '-')}"
+        return Facet(name, plural, sql, parameters=frozenset({key}), preposition="with", option=option)
+    if kind == "argument" and can_name(key):
         return Facet(
-            name=name,
-            plural=f"values of the parameter {key}",
-            expression=f"json_extract_string(run.parameters, '$.\"{key}\"')",
-            parameters=frozenset({key}),
-            preposition="with",
-            option=f"--{key.replace('_', '-')}",
-        )
-    if kind == "argument" and _KEY.fullmatch(key):
-        return Facet(
-            name=name,
-            plural=f"values of the argument {key}",
-            expression=_OWN_PROGRAM,
+            name,
+            plural,
+            _OWN_PROGRAM,
             arguments=frozenset({key.lstrip("-")}),
             argument=key,
             usual=NOT_GIVEN,
             preposition="with",
             option=key if key.startswith("-") else f"--{key}",
         )
-    if kind == "label" and _KEY.fullmatch(key):
+    if kind == "label" and can_name(key):
         # The run's own label goes before that of its agent.
         labels = [f"json_extract_string({source}.labels, '$.\"{key}\"')" for source in ("run", "session")]
-        return Facet(
-            name=name,
-            plural=f"values of the label {key}",
-            expression=f"coalesce({', '.join(labels)})",
-            preposition="with",
-        )
+        return Facet(name, plural, f"coalesce({', '.join(labels)})", preposition="with")
     if kind in _KEYED and colon:
         wrong = f"it cannot be {key!r}" if key else "it is missing"
         raise MisuseError(f"--by {kind}:NAME needs the name of the {kind}; {wrong}")

@@ -1,7 +1,7 @@
 """Likeness of runs: what ran, and the circumstances in which it ran."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any
 
@@ -49,21 +49,8 @@ _read_facets = attrgetter(*(name for name in _NAMES if name != "identity"))
 
 def like_key(run: Run, *left_out: str) -> LikeKey:
     """Return what makes a run alike to others, without the facets that are left out."""
-    key = LikeKey(
-        workload=run.workload,
-        parameters=run.parameters,
-        identity=identify_command(run.command),
-        platform=run.platform,
-        environment=run.environment,
-        image=run.image,
-        interference=run.interference,
-        limits=run.limits,
-        device=run.device,
-        node_count=run.node_count,
-        command=run.command,
-    )
-    absent: dict[str, Any] = dict.fromkeys(left_out)
-    return replace(key, **absent) if absent else key
+    facets: dict[str, Any] = {name: getattr(run, name) for name in _NAMES if name != "identity"}
+    return LikeKey(**{**facets, "identity": identify_command(run.command), **dict.fromkeys(left_out)})
 
 
 def group_like(runs: Iterable[Run], *left_out: str) -> dict[LikeKey, list[Run]]:

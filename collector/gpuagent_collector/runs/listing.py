@@ -86,7 +86,7 @@ def run_columns(rows: Sequence[Mapping[str, Any]]) -> list[ListColumn]:
     """Return the columns of the list of runs; those of texts only where a row has one."""
     now = utc_now()
     settings = _differing(rows, lambda row: read_object(row["parameters"], "parameters")) | _commands_apart(rows)
-    labels = _differing(rows, _labels)
+    labels = _differing(rows, lambda row: read_object(row["labels"], "labels"))
 
     def where_any(
         title: str, show: Callable[[Mapping[str, Any]], str | None], rank: int, *, below: bool = False
@@ -137,10 +137,6 @@ def _commands_apart(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return texts
 
 
-def _labels(row: Mapping[str, Any]) -> dict[str, Any]:
-    return read_object(row["labels"], "labels")
-
-
 def _differing(
     rows: Sequence[Mapping[str, Any]], read: Callable[[Mapping[str, Any]], dict[str, Any]]
 ) -> dict[str, str]:
@@ -150,15 +146,12 @@ def _differing(
         by_workload.setdefault(row["workload"], {})[row["run_id"]] = read(row)
     texts: dict[str, str] = {}
     for values in by_workload.values():
-        others = list(values.values())
-        written = [harmless(_write(distinguishing(own, others))) for own in others]
+        others, written = list(values.values()), []
+        for own in others:
+            given = {name: value for name, value in distinguishing(own, others).items() if value is not None}
+            written.append(harmless(" ".join(f"{name}={value}" for name, value in given.items())))
         texts |= zip(values, shorten(written, _MOST_SETTINGS), strict=True)
     return texts
-
-
-def _write(settings: Mapping[str, Any]) -> str:
-    given = {name: value for name, value in settings.items() if value is not None}
-    return " ".join(f"{name}={value}" for name, value in given.items())
 
 
 def _left_behind(row: Mapping[str, Any]) -> str | None:

@@ -9,7 +9,7 @@ from gpuagent_collector.metrics import ITEMS, METRICS, Metric
 from gpuagent_collector.present.human import duration, notation, significant
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import identify_command
-from gpuagent_collector.runs.data import Facts, Record, Run
+from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.words import statuses
 from gpuagent_common.text import counted
 
@@ -101,14 +101,7 @@ def _figures(ask: Ask, runs: Sequence[Run], facts: Facts) -> Iterator[str]:
 
     if len(runs) > 1 and (seconds := facts.values(runs, "run_seconds")):
         yield duration(median(seconds))
-    # The time bounds what is read of a large table.
-    started = min((run.started_at for run in runs if run.started_at), default=None)
-    ids = [run.run_id for run in runs]
-    rows = ask(_STEPS, [ids, started.isoformat(), ids]) if started else []
-    if started and rows:
-        sources = " or ".join(sorted(row["name"] for row in ask(_FOUND, [ids, started.isoformat()])))
-        source = f" ({sources})" if sources else ""
-        yield from (f"{words}{source}" for words in _steps(rows, write(_METRICS["step_seconds"])))
+    yield from _steps(ask, runs, write(_METRICS["step_seconds"]))
     units = {facts.units.get(run.run_id) or ITEMS for run in runs}
     if len(units) == 1 and (rate := write(_METRICS["throughput"], units.pop())):
         yield rate
@@ -121,12 +114,20 @@ def _figures(ask: Ask, runs: Sequence[Run], facts: Facts) -> Iterator[str]:
             yield f"cost {significant(median(values))} {metric.unit}"
 
 
-def _steps(rows: Sequence[Record], each: str | None) -> Iterator[str]:
-    """Yield the number of steps; nothing where no run has one."""
-    if steps := [row["steps"] for row in rows if row["steps"] is not None]:
-        yield f"{counted(round(median(steps)), 'measured step')}{f' of {each}' if each else ''}"
-    elif others := [row["unmeasured"] for row in rows if row["unmeasured"] is not None]:
-        yield f"{counted(round(median(others)), 'step')}, none after the warm-up"
+def _steps(ask: Ask, runs: Sequence[Run], each: str | None) -> Iterator[str]:
+    # The time bounds what is read of a large table.
+    started = min((run.started_at for run in runs if run.started_at), default=None)
+    ids = [run.run_id for run in runs]
+    rows = ask(_STEPS, [ids, started.isoformat(), ids]) if started else []
+    measured, others = ([row[name] for row in rows if row[name] is not None] for name in ("steps", "unmeasured"))
+    if not started or (not measured and not others):
+        return
+    names = sorted(row["name"] for row in ask(_FOUND, [ids, started.isoformat()]))
+    source = f" ({' or '.join(names)})" if names else ""
+    if measured:
+        yield f"{counted(round(median(measured)), 'measured step')}{f' of {each}' if each else ''}{source}"
+    else:
+        yield f"{counted(round(median(others)), 'step')}, none after the warm-up{source}"
 
 
 def _next(ask: Ask, runs: Sequence[Run]) -> str:

@@ -1,7 +1,7 @@
 """Versions and other facts that change on a node in the course of time, as they were for each run."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -45,27 +45,27 @@ class Release:
 def load_states(ask: Ask, runs: Sequence[Run], facts: Facts) -> States:
     """Return what is known of each run's node and software."""
     found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for run_id, event, value in _read(ask, runs, facts):
-        found[run_id][event].add(value)
-    return {
-        run_id: {event: ", ".join(sorted(values)) for event, values in of_run.items()}
-        for run_id, of_run in found.items()
-    }
-
-
-def _read(ask: Ask, runs: Sequence[Run], facts: Facts) -> Iterator[tuple[str, str, str]]:
     firmware: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for row in ask(_FIRMWARE):
         firmware[row["session_id"]].append((row["event"], row["version"]))
-    for run_id in (run.run_id for run in runs):
-        for session in facts.sessions.get(run_id, []):
-            known = {event: session[column] for event, column in _OF_SESSIONS.items()}
-            yield from ((run_id, event, str(value)) for event, value in known.items() if value is not None)
-            yield from ((run_id, event, version) for event, version in firmware[session["session_id"]])
-        texts = facts.texts.get(run_id, {})
-        yield from ((run_id, event, texts[name]) for event, name in _OF_RESULTS.items() if name in texts)
+    for run in runs:
+        of_run = found[run.run_id]
+        for session in facts.sessions.get(run.run_id, []):
+            for event, column in _OF_SESSIONS.items():
+                if session[column] is not None:
+                    of_run[event].add(str(session[column]))
+            for event, version in firmware[session["session_id"]]:
+                of_run[event].add(version)
+        texts = facts.texts.get(run.run_id, {})
+        for event, name in _OF_RESULTS.items():
+            if name in texts:
+                of_run[event].add(texts[name])
     for row in ask(_IMAGES, [[run.run_id for run in runs]]):
-        yield row["run_id"], "image", row["image"]
+        found[row["run_id"]]["image"].add(row["image"])
+    return {
+        run_id: {event: ", ".join(sorted(values)) for event, values in of_one.items()}
+        for run_id, of_one in found.items()
+    }
 
 
 def find_releases(runs: Iterable[Run], states: States) -> list[tuple[int, Release]]:

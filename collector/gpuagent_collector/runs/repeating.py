@@ -120,20 +120,17 @@ def find_recorded(ask: Ask, run_ids: Iterable[str]) -> Recorded:
     for name, value in labels[0] if labels else ():
         if not _MADE.fullmatch(name) and all((name, value) in each for each in labels):
             words += ["--label", f"{name}={value}"]
+    # The words that follow the name of a built-in workload in the command of a run; none in other commands.
+    parameters: Sequence[str] = ()
+    if asked:
+        command, before = read_words(asked[0]["command"]), ("gpuagent_workloads", "run", asked[0]["workload"])
+        starts = [at for at in range(len(command)) if tuple(command[at : at + len(before)]) == before]
+        parameters = command[starts[0] + len(before) :] if starts else ()
     places = {(row["environment"], row["image"]) for row in asked if row["environment"]}
     return Recorded(
         of_agent=tuple(words),
-        parameters=tuple(_given(read_words(asked[0]["command"]), asked[0]["workload"])) if asked else (),
+        parameters=tuple(parameters),
         environments=tuple(sorted(f"{name}:{image}" if image else name for name, image in places)) or ("bare",),
         steps=steps,
         lacks_pattern="pattern given" in dict(found) and "pattern" not in steps,
     )
-
-
-def _given(command: Sequence[str], workload: str) -> Sequence[str]:
-    """Return the words that follow the name of a built-in workload in the command of a run; none in other commands."""
-    before = ["gpuagent_workloads", "run", workload]
-    for start in range(len(command)):
-        if list(command[start : start + len(before)]) == before:
-            return command[start + len(before) :]
-    return ()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from math import isfinite
+from typing import NamedTuple
 
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.metrics import BY_NAME
@@ -91,8 +92,7 @@ CHARTS: tuple[Chart, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class Table(NamedTuple):
     """The key by which a run's rows of a table are found, its SQL type, and the kind of its parts."""
 
     key: str
@@ -101,11 +101,11 @@ class Table:
 
 
 TABLES: Mapping[str, Table] = {
-    "steps": Table(key="rank", type="BIGINT", part_kind=PartKind.RANK),
-    "host_samples": Table(key="node_id", type="BIGINT", part_kind=PartKind.NODE),
-    "process_samples": Table(key="run_id", type="VARCHAR", part_kind=PartKind.NODE),
-    "cgroup_samples": Table(key="run_id", type="VARCHAR", part_kind=PartKind.NODE),
-    "gpu_samples": Table(key="device_id", type="BIGINT", part_kind=PartKind.GPU),
+    "steps": Table("rank", "BIGINT", PartKind.RANK),
+    "host_samples": Table("node_id", "BIGINT", PartKind.NODE),
+    "process_samples": Table("run_id", "VARCHAR", PartKind.NODE),
+    "cgroup_samples": Table("run_id", "VARCHAR", PartKind.NODE),
+    "gpu_samples": Table("device_id", "BIGINT", PartKind.GPU),
 }
 
 
@@ -150,18 +150,10 @@ class Course:
 def load_courses(
     ask: Ask, run: Run, facts: Facts, *, buckets: int, charts: Iterable[Chart] = CHARTS, each: PartKind | None = None
 ) -> tuple[Course, ...]:
-    """Read the samples and steps of a run's own nodes, GPUs, processes and ranks.
+    """Return the course of a run by samples and steps of its own nodes, GPUs, processes and ranks.
 
-    Args:
-        ask: runs a query on the store.
-        run: the run; one that has not ended is shown until now.
-        facts: about it.
-        buckets: points of a curve at most.
-        charts: the quantities.
-        each: the parts that get curves of their own, in courses after the run's; None: means over all parts.
-
-    Returns:
-        The run's course, and one of each part.
+    A run that has not ended is shown until now. A curve has at most `buckets` points. After the run's course is one for
+    each of its parts of the kind `each`; None: means over all parts.
     """
     zero, phases = load_phases(ask, run)
     side = run.side or run.run_id
@@ -179,10 +171,10 @@ def load_courses(
     )
     labels = label_parts(run, facts, each) if each else {}
     wanted = list(charts)
-    for name, table in TABLES.items():
+    for name, (table_key, _, part_kind) in TABLES.items():
         of_table = [chart for chart in wanted if chart.table == name]
         # A part of process_samples is its node's: node_id tells these apart, though rows are found by run.
-        part = None if each is not table.part_kind else "node_id" if each is PartKind.NODE else table.key
+        part = None if each is not part_kind else "node_id" if each is PartKind.NODE else table_key
         for key, rows in _read(ask, window, facts, of_table, part).items():
             found = {chart: curve for chart in of_table if (curve := _curve(rows, chart, facts, window))}
             if part is None:
@@ -219,64 +211,50 @@ def _read(
     """Return the buckets of a table's charts, by part; of all parts under None."""
     if not charts:
         return {}
-    table = charts[0].table
-    if table == "steps":
-        rows: Sequence[Record] = _read_steps(ask, window, part)
-    else:
-        records = {"node_id": facts.sessions, "device_id": facts.devices}.get(TABLES[table].key)
-        run_id = window.run.run_id
-        found = {run_id} if records is None else {row[TABLES[table].key] for row in records.get(run_id, [])}
-        keys = sorted(each for each in found if each is not None)
-        if not keys:
-            return {}
-        columns = ", ".join(
-            f"avg({c}) AS {c}, min({c}_low) AS {c}_low, max({c}_high) AS {c}_high" for c in _names(charts)
-        )
-        sql = _SAMPLES.format(
-            columns=columns,
-            readings=_readings_of(table, charts),
-            key=TABLES[table].key,
-            type=TABLES[table].type,
-            part=part or "NULL",
-            width=window.bucket_seconds,
-        )
-        rows = ask(sql, [str(window.zero), keys, window.session_ids, str(window.begin), str(window.end)])
+    read = _read_steps if charts[0].table == "steps" else _read_samples
+    rows = read(ask, window, facts, charts, part or "NULL")
     groups: dict[object, list[Record]] = defaultdict(list)
     for row in rows:
         groups[row["part"]].append(row)
     return groups
 
 
-def _read_steps(ask: Ask, window: _Window, part: str | None) -> Sequence[Record]:
+def _read_steps(ask: Ask, window: _Window, _facts: Facts, _charts: Sequence[Chart], part: str) -> Sequence[Record]:
     usual = ask(_USUAL_STEP, [window.run.run_id])[0]["seconds"] or 0.0
     # A step cannot take longer than its run, whatever it reports.
     whole_seconds = (window.end - window.begin).total_seconds()
     width = max(window.bucket_seconds, min(_BUCKET_STEPS * usual, whole_seconds))
-    return ask(_STEPS.format(part=part or "NULL", width=width), [str(window.zero), window.run.run_id])
+    return ask(_STEPS.format(part=part, width=width), [str(window.zero), window.run.run_id])
 
 
-def _names(charts: Iterable[Chart]) -> list[str]:
-    return list(dict.fromkeys(chart.name.removesuffix("_scaled") for chart in charts))
-
-
-def _readings_of(table: str, charts: Iterable[Chart]) -> str:
-    """Return the relation of all readings, as sampled or as rolled up.
-
-    Its columns: `session_id`, `node_id`, the table's key, `time`, and each chart's column, with `_low` and `_high`.
-    """
-    read, thinned = [], []
-    for chart in {chart.name.removesuffix("_scaled"): chart for chart in charts}.values():
-        name, column = chart.name.removesuffix("_scaled"), chart.column
+def _read_samples(ask: Ask, window: _Window, facts: Facts, charts: Sequence[Chart], part: str) -> Sequence[Record]:
+    """Return the buckets of all readings, as sampled or as rolled up."""
+    table, run_id = charts[0].table, window.run.run_id
+    key, key_type, _ = TABLES[table]
+    records = {"node_id": facts.sessions, "device_id": facts.devices}.get(key)
+    found = {run_id} if records is None else {row[key] for row in records.get(run_id, [])}
+    keys = sorted(each for each in found if each is not None)
+    if not keys:
+        return []
+    columns, read, thinned = [], [], []
+    for name, chart in {chart.name.removesuffix("_scaled"): chart for chart in charts}.items():
         share = f" * 100.0 / {chart.total}" if chart.total else ""
-        read.append(f"{column}{share} AS {name}, {name} AS {name}_low, {name} AS {name}_high")
-        thinned.append(", ".join(f"{column}.{each}{share}" for each in ("mean", "min", "max")))
-    return _READINGS.format(
-        keys=", ".join(dict.fromkeys(("session_id", "node_id", TABLES[table].key))),
+        columns.append(f"avg({name}) AS {name}, min({name}_low) AS {name}_low, max({name}_high) AS {name}_high")
+        read.append(f"{chart.column}{share} AS {name}, {name} AS {name}_low, {name} AS {name}_high")
+        thinned += [f"{chart.column}.{each}{share}" for each in ("mean", "min", "max")]
+    sql = _SAMPLES.format(
+        columns=", ".join(columns),
+        keys=", ".join(dict.fromkeys(("session_id", "node_id", key))),
         read=", ".join(read),
         table=table,
         thinned=", ".join(thinned),
         rollups=table.replace("_samples", "_rollups"),
+        key=key,
+        type=key_type,
+        part=part,
+        width=window.bucket_seconds,
     )
+    return ask(sql, [str(window.zero), keys, window.session_ids, str(window.begin), str(window.end)])
 
 
 def load_phases(ask: Ask, run: Run) -> tuple[datetime | None, tuple[Phase, ...]]:
@@ -338,15 +316,13 @@ WHERE run_id = ? AND event = 'phase' AND time IS NOT NULL
     AND rank IS NOT DISTINCT FROM (SELECT min(rank) FROM run_events WHERE run_id = ? AND event = 'phase')
 ORDER BY time"""
 
-_READINGS = """(
+_SAMPLES = """
+SELECT {part} AS part, floor(epoch(time - CAST(? AS TIMESTAMP)) / {width}) * {width} AS seconds, {columns}
+FROM (
     SELECT {keys}, time, {read} FROM {table}
     UNION ALL
     SELECT {keys}, time, {thinned} FROM {rollups}
-)"""
-
-_SAMPLES = """
-SELECT {part} AS part, floor(epoch(time - CAST(? AS TIMESTAMP)) / {width}) * {width} AS seconds, {columns}
-FROM {readings}
+)
 WHERE {key} IN (SELECT unnest(CAST(? AS {type}[]))) AND session_id IN (SELECT unnest(CAST(? AS BIGINT[])))
     AND time BETWEEN CAST(? AS TIMESTAMP) AND CAST(? AS TIMESTAMP)
 GROUP BY ALL ORDER BY seconds"""

@@ -69,7 +69,10 @@ def spec_table(sides: Sequence[str], specs: Sequence[SpecRow], *, whole: bool = 
     rows = []
     for row in specs:
         # Of long values, the parts in which they differ.
-        listed = [_listed(of_side) for of_side in row.values]
+        listed = []
+        for found in row.values:
+            whole_text = ", ".join(found) or ABSENT
+            listed.append(whole_text if len(found) <= 4 else f"{', '.join(found[:3])}, … ({len(found)} in all)")
         values = listed if whole else shorten(listed, _MOST_CHARACTERS)
         rows.append({"mark": MARK if row.differs else "", "title": row.title, "values": values})
     columns = [Column(None, "", "mark", left=True)] if differ else []
@@ -77,12 +80,6 @@ def spec_table(sides: Sequence[str], specs: Sequence[SpecRow], *, whole: bool = 
     shown = sides if differ else ["all sides" if len(sides) > 1 else sides[0]]
     columns += [Column(None, title, f"values.{at}", left=True) for at, title in enumerate(shown)]
     return Table(columns, rows, keys=2 if differ else None)
-
-
-def _listed(values: Sequence[str]) -> str:
-    if len(values) > 4:
-        return f"{', '.join(values[:3])}, … ({len(values)} in all)"
-    return ", ".join(values) or ABSENT
 
 
 def _different(records: Mapping[str, Sequence[Record]], runs: Iterable[Run]) -> Iterable[Record]:
