@@ -1,12 +1,14 @@
 """The parts of a difference as a table, a waterfall, and bars in a terminal."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from gpuagent_collector.compare.because import Because, Part, write_signed
 from gpuagent_collector.present.answer import Legend
 from gpuagent_collector.present.chart import Chart
 from gpuagent_collector.present.human import notation
+from gpuagent_collector.present.panel import Axis, Bar, Panel
 from gpuagent_collector.present.shortening import shorten
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
@@ -45,26 +47,31 @@ def because_table(because: Because) -> Table:
     return Table(columns, because.parts, about=about)
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A bar of a waterfall, from where to where in the scale of all; a whole one is a side's."""
+def because_panel(because: Because, sides: Sequence[str]) -> Panel:
+    """Return a waterfall: a bar for the baseline, one for each part that leads on from there, one for the other side.
 
-    title: str
-    text: str
-    begin: float
-    end: float
-    is_whole: bool = False
-
-
-def waterfall(because: Because) -> tuple[str, list[Bar]]:
-    """Return the unit, and the bars from the baseline to the other side, each part where the one before it ends."""
+    Works for parts of a step, a run, energy or cost. A side's bar has the colour of its place among `sides`.
+    """
     first, last = because.medians
     scale = notation([first, last], because.unit)
-    bars = [Bar(because.baseline, scale.write(first), 0.0, first / scale.divisor, is_whole=True)]
+
+    def whole(side: str, value: float) -> Bar:
+        return Bar(side, scale.write(value), 0.0, value / scale.divisor, sides.index(side))
+
+    bars = [whole(because.baseline, first)]
     for part in because.parts:
         begin, text = bars[-1].end, f"{write_signed(part.difference, scale, digits=3)} {scale.symbol}"
         bars.append(Bar(part.title, text, begin, begin + part.difference / scale.divisor))
-    return scale.symbol, [*bars, Bar(because.side, scale.write(last), 0.0, last / scale.divisor, is_whole=True)]
+    bars.append(whole(because.side, last))
+    # In print, texts are to the right of the bars.
+    highest, lowest = max(max(bar.begin, bar.end) for bar in bars), min(bar.end for bar in bars)
+    return Panel(
+        title=f"From {because.baseline} to {because.side}: per {because.of}",
+        description=f"Parts of the difference per {because.of}: {'; '.join(f'{bar.name}: {bar.text}' for bar in bars)}",
+        x=Axis(unit=scale.symbol, ends=(min(0, 1.05 * lowest), 1.18 * highest)),
+        bars=bars,
+        height=60 + 38 * len(bars),
+    )
 
 
 # The marks of the largest parts of a bar, and of all others together.

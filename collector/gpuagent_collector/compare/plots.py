@@ -1,12 +1,13 @@
 """Time series drawn with the terminal's characters. Sides differ in their marks; colours only help."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import ceil, floor, log10
 from typing import Any
 
 from gpuagent_collector.present.human import notation
 from gpuagent_collector.present.shortening import shorten
-from gpuagent_collector.runs.series import CHARTS, Chart, Course
+from gpuagent_collector.runs.series import CHARTS, Chart, Course, find_ends
 
 # The marker of each side, and its symbol in the legend.
 _MARKS = (("braille", "⣀"), ("hd", "▄"), ("+", "+"), ("x", "x"), ("o", "o"))
@@ -66,16 +67,14 @@ def _draw(chart: Chart, courses: Sequence[Course], width: int) -> str:
     top = 100.0 if chart.unit == "percent" else scale.divisor * _rounded_up(highest / scale.divisor)
     _set_axis(figure, "y", 0, top, [0.0, top / 2, top], lambda tick: f"{tick / scale.divisor:>5g}")
     # The first and last seconds of every curve, so that all charts have one axis.
-    ends = []
-    for stretch in (stretch for course in courses for curve in course.curves.values() for stretch in curve):
-        ends += [stretch[0].seconds, stretch[-1].seconds]
-    step = _rounded_up((max(ends) - min(ends)) / _TICKS)
-    ticks = [step * number for number in range(ceil(min(ends) / step), floor(max(ends) / step) + 1)]
-    _set_axis(figure, "x", min(ends), max(ends), ticks, lambda tick: f"{tick:g} s")
+    first, last = find_ends(replace(course, phases=()) for course in courses)
+    step = _rounded_up((last - first) / _TICKS)
+    ticks = [step * number for number in range(ceil(first / step), floor(last / step) + 1)]
+    _set_axis(figure, "x", first, last, ticks, lambda tick: f"{tick:g} s")
     # Not figure.line, which paints a white background.
     measured = [phase for course in courses for phase in course.phases if phase.name == "measure"]
     for boundary in sorted({end for phase in measured for end in (phase.from_seconds, phase.to_seconds)}):
-        if min(ends) <= boundary <= max(ends):
+        if first <= boundary <= last:
             figure.draw(figure.segment([boundary, boundary], [0, top], marker="┊"))
     for index, curve in curves.items():
         mark = plotext.marker(_MARKS[index % len(_MARKS)][0], pixel=_COLORS[index % len(_COLORS)])

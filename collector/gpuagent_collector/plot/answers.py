@@ -11,6 +11,7 @@ from gpuagent_collector.answers.roofline_points import Traffic
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.export import find_next
 from gpuagent_collector.compare.matrix import Selection, label_row
+from gpuagent_collector.compare.parts import because_panel
 from gpuagent_collector.plot.picture import (
     QUIET,
     Picture,
@@ -24,7 +25,6 @@ from gpuagent_collector.plot.picture import (
 from gpuagent_collector.present.human import change
 from gpuagent_collector.present.panel import Axis, Look, Panel, Place, Series
 from gpuagent_collector.recommend.ranking import rank
-from gpuagent_collector.report.figures.because import because_panel
 from gpuagent_collector.report.figures.frontier import frontier_panels
 from gpuagent_collector.report.figures.rooflines import number_points, roofline_panel
 from gpuagent_collector.report.figures.scaling import MOST_CURVES, scaling_panel

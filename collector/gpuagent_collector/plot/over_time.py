@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from statistics import median
 from typing import Any
@@ -26,7 +26,7 @@ from gpuagent_collector.present.human import notation
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.find import median_run
-from gpuagent_collector.runs.series import CHARTS, Chart, Course, Curve, load_courses
+from gpuagent_collector.runs.series import CHARTS, Chart, Course, Curve, find_ends, load_courses
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted, harmless
 
@@ -37,15 +37,6 @@ CURVES: Mapping[str, Chart] = {chart.metric: chart for chart in CHARTS}
 MOST_LINES = 12
 _PANEL_MM = 24.0
 _MEASURE = "measure"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Line:
-    """A line of every panel: the median run of `of`, or a part of it."""
-
-    name: str
-    of: int
-    course: Course
 
 
 def find_charts(names: Sequence[str]) -> list[Chart]:
@@ -63,40 +54,38 @@ def draw_over_time(
 
     Raises GpuAgentError: no run has samples of these quantities.
     """
-    found = _lines(ask, chosen, charts, each, buckets=240 if width_mm < WIDE_MM else 480)
     # One more shows that some are left out.
-    lines = [*islice(found, MOST_LINES + 1)]
-    is_cut, lines = len(lines) > MOST_LINES, lines[:MOST_LINES]
-    drawn = [chart for chart in charts if any(chart in line.course.curves for line in lines)]
+    found = [*islice(_lines(ask, chosen, charts, each, buckets=240 if width_mm < WIDE_MM else 480), MOST_LINES + 1)]
+    lines, counts = [line for line, _ in found[:MOST_LINES]], {runs for _, runs in found[:MOST_LINES]}
+    drawn = [chart for chart in charts if any(chart in line.curves for line in lines)]
     if not drawn:
         names = ", ".join(chart.title for chart in charts)
         raise GpuAgentError(
             f"no samples of {names} in these runs; an agent on their nodes takes them (`gpuagent start`)"
         )
-    runs = {line.course.run.run_id for line in lines}
+    runs = {line.run.run_id for line in lines}
     missing = [chart.metric for chart in charts if chart not in drawn]
-    note = _note(lines, each, only_side(chosen.layout.sides, chosen.layout.facet), is_cut=is_cut)
+    note = _note(lines, sorted(counts), each, only_side(chosen.layout.sides, chosen.layout.facet))
+    if found[MOST_LINES:]:
+        note += f" Only the first {len(lines)} are drawn."
     picture = Picture(width_mm=width_mm, note=note, missing=missing)
     for index, line in enumerate(lines if len(lines) > 1 else ()):
-        picture.name_line(line.name, color=color(index), ls=dash(index), lw=1.2)
+        picture.name_line(line.side, color=color(index), ls=dash(index), lw=1.2)
     panels = picture.panels([_PANEL_MM] * len(drawn), sharex=True)
     for axes, chart in zip(panels, drawn, strict=True):
         named = len(runs) == 1 and axes is panels[0]
         _draw(axes, chart, lines, room=1.22 if named else 1.14)
         _draw_phases(axes, lines, named=named, size=picture.size)
     panels[-1].set_xlabel("time (s)")
-    # From the first phase or reading of any run to the last.
-    ends = [end for line in lines for phase in line.course.phases for end in (phase.from_seconds, phase.to_seconds)]
-    curves = [line.course.curves[chart] for line in lines for chart in drawn if chart in line.course.curves]
-    ends += [one.seconds for curve in curves for stretch in curve for one in (stretch[0], stretch[-1])]
-    first, last = min(ends), max(ends)
+    first, last = find_ends(lines)
     panels[-1].set_xlim(first, last if last > first else first + 1)
     return picture
 
 
 def _lines(
     ask: Ask, chosen: Selection, charts: Sequence[Chart], each: PartKind | None, *, buckets: int
-) -> Iterator[_Line]:
+) -> Iterator[tuple[Course, int]]:
+    """Yield the lines of every panel: the median run of each cell, or its parts, and the number of runs."""
     layout = chosen.layout
     for block in sorted(layout.blocks, key=lambda block: (block.row, block.workload)):
         for cell in (cell for cell in block.cells if cell.runs):
@@ -116,11 +105,11 @@ def _lines(
             whole = [replace(courses[0], curves=rest)] if rest or not parts else []
             # A part has no phases of its own.
             for course in (*whole, *parts):
-                yield _Line(name=course.side, of=len(cell.runs), course=replace(course, phases=courses[0].phases))
+                yield replace(course, phases=courses[0].phases), len(cell.runs)
 
 
-def _draw(axes: Axes, chart: Chart, lines: Sequence[_Line], *, room: float) -> None:
-    curves = {index: line.course.curves[chart] for index, line in enumerate(lines) if chart in line.course.curves}
+def _draw(axes: Axes, chart: Chart, lines: Sequence[Course], *, room: float) -> None:
+    curves = {index: line.curves[chart] for index, line in enumerate(lines) if chart in line.curves}
     highest = max(reading.high for curve in curves.values() for stretch in curve for reading in stretch)
     scale = notation([highest], chart.unit)
     banded = _is_banded(curves.values())
@@ -134,7 +123,7 @@ def _draw(axes: Axes, chart: Chart, lines: Sequence[_Line], *, room: float) -> N
         axes.plot(seconds, means, color=color(index), ls=dash(index), zorder=3, **single)
     top = 100.0 if chart.unit == "percent" and highest > 50 else highest / scale.divisor or 1.0
     axes.set_ylim(0, room * top)
-    axes.set_title(chart.title if len(lines) > 1 else harmless(f"{chart.title}, {lines[0].name}"))
+    axes.set_title(chart.title if len(lines) > 1 else harmless(f"{chart.title}, {lines[0].side}"))
     axes.set_ylabel(scale.symbol)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     axes.grid(axis="y")
@@ -150,9 +139,9 @@ def _is_banded(curves: Collection[Curve]) -> bool:
     return len(curves) <= _MOST_AREAS and any(reading.low < reading.high for reading in readings)
 
 
-def _draw_phases(axes: Axes, lines: Sequence[_Line], *, named: bool, size: float) -> None:
+def _draw_phases(axes: Axes, lines: Sequence[Course], *, named: bool, size: float) -> None:
     """Shade where runs measured, and mark the phases of a single run; of runs that differ each has a strip."""
-    by_run = {line.course.run.run_id: (index, line.course) for index, line in reversed([*enumerate(lines)])}
+    by_run = {line.run.run_id: (index, line) for index, line in reversed([*enumerate(lines)])}
     measured = [
         (index, phase)
         for index, course in reversed(by_run.values())
@@ -181,22 +170,21 @@ def _draw_phases(axes: Axes, lines: Sequence[_Line], *, named: bool, size: float
                 axes.text(middle, 0.97, phase.name, fontsize=size - 1.5, **words)
 
 
-def _note(lines: Sequence[_Line], each: PartKind | None, where: str, *, is_cut: bool) -> str:
-    run_ids = {line.course.run.run_id for line in lines}
-    counts = sorted({line.of for line in lines})
+def _note(lines: Sequence[Course], counts: Sequence[int], each: PartKind | None, where: str) -> str:
+    run_ids = {line.run.run_id for line in lines}
     if len(run_ids) == 1:
-        yielded = f"Run {lines[0].course.run.run_id}{f', the median of n = {counts[0]}' if counts[0] > 1 else ''}."
+        yielded = f"Run {lines[0].run.run_id}{f', the median of n = {counts[0]}' if counts[0] > 1 else ''}."
     else:
         yielded = (
             f"Lines are median runs{where}, n = {write_counts(counts)}." if counts[-1] > 1 else f"Runs{where}, n = 1."
         )
-    is_measured = any(phase.name == _MEASURE for line in lines for phase in line.course.phases)
+    is_measured = any(phase.name == _MEASURE for line in lines for phase in line.phases)
     zero = "0 s is the start of the measured phase, which is shaded." if is_measured else "0 s is the start."
     means = "" if each else " Means over a run's GPUs or nodes."
-    every = {chart for line in lines for chart in line.course.curves}
-    of_charts = ([line.course.curves[one] for line in lines if one in line.course.curves] for one in every)
+    every = {chart for line in lines for chart in line.curves}
+    of_charts = ([line.curves[one] for line in lines if one in line.curves] for one in every)
     bands = " Areas: from the least to the most." if any(map(_is_banded, of_charts)) else ""
-    return f"{yielded} {zero}{means}{bands}{f' Only the first {len(lines)} are drawn.' if is_cut else ''}"
+    return f"{yielded} {zero}{means}{bands}"
 
 
 _POINTS = 300

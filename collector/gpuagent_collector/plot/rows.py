@@ -13,7 +13,6 @@ from matplotlib.ticker import MaxNLocator
 
 from gpuagent_collector.compare.figures import Figure
 from gpuagent_collector.compare.matrix import Matrix
-from gpuagent_collector.metrics import Metric
 from gpuagent_collector.plot.picture import (
     QUIET,
     WIDE_MM,
@@ -55,22 +54,8 @@ class _Slots:
     is_flat: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Mark:
-    """One figure at its height."""
-
-    y: float
-    series: int
-    figure: Figure
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Panel:
-    """A metric's figures."""
-
-    axes: Axes
-    scale: Notation
-    marks: tuple[_Mark, ...]
+# The axes of a metric with the notation of its figures, and each figure with its height and the place of its series.
+_Panel = tuple[Axes, Notation, list[tuple[float, int, Figure]]]
 
 
 def draw_dots(matrix: Matrix, width_mm: float) -> Picture:
@@ -80,22 +65,21 @@ def draw_dots(matrix: Matrix, width_mm: float) -> Picture:
     lines = ", the line its 95 % interval (sign test, from 6 runs on)" if has_lines else ""
     note = f"Each run is a small circle; the large mark is the median over runs{lines}."
     picture, panels = _picture(matrix, width_mm, _DOTS_MM, note)
-    for panel in panels:
-        divisor = panel.scale.divisor
-        for mark in panel.marks:
-            own, figure = color(mark.series), mark.figure
+    for axes, scale, marks in panels:
+        divisor = scale.divisor
+        for y, index, figure in marks:
+            own = color(index)
             values, ends = figure.values / divisor, median_interval(figure.values.tolist())
             dots: dict[str, Any] = {"ls": "none", "marker": "o", "ms": 2.2, "mfc": "none", "mec": QUIET, "mew": 0.4}
-            panel.axes.plot(values, [mark.y] * figure.runs, zorder=2, **dots)
+            axes.plot(values, [y] * figure.runs, zorder=2, **dots)
             if ends:
-                panel.axes.plot([end / divisor for end in ends], [mark.y, mark.y], color=own, lw=1.2, zorder=3)
-            panel.axes.plot(figure.median / divisor, mark.y, marker=marker(mark.series), color=own, ms=4.2, zorder=4)
-        lowest = min(mark.figure.lowest for mark in panel.marks)
-        highest = max(mark.figure.highest for mark in panel.marks)
+                axes.plot([end / divisor for end in ends], [y, y], color=own, lw=1.2, zorder=3)
+            axes.plot(figure.median / divisor, y, marker=marker(index), color=own, ms=4.2, zorder=4)
+        lowest, highest = min(each.lowest for *_, each in marks), max(each.highest for *_, each in marks)
         if lowest > 0 and highest / lowest > _LOGARITHMIC:
-            panel.axes.set_xscale("log")
-        panel.axes.margins(x=0.06)
-        _write_numbers(panel.axes)
+            axes.set_xscale("log")
+        axes.margins(x=0.06)
+        _write_numbers(axes)
     return picture
 
 
@@ -104,22 +88,21 @@ def draw_bars(matrix: Matrix, width_mm: float) -> Picture:
     has_lines = any(figure.runs > 1 for line in matrix.lines for figure in line.figures.values())
     note = f"Medians over runs{'; lines from the lowest to the highest run' if has_lines else ''}."
     picture, panels = _picture(matrix, width_mm, _BAR_MM, note)
-    for panel in panels:
-        divisor = panel.scale.divisor
-        highest = max(mark.figure.highest for mark in panel.marks) / divisor
-        for mark in panel.marks:
-            low, high = mark.figure.lowest / divisor, mark.figure.highest / divisor
-            style: dict[str, Any] = {"hatch": hatch(mark.series), "edgecolor": "white", "linewidth": 0}
-            panel.axes.barh(mark.y, mark.figure.median / divisor, 0.82, color=color(mark.series), **style)
-            if mark.figure.runs > 1:
-                panel.axes.plot([low, high], [mark.y, mark.y], color=QUIET, lw=0.9, marker="|", ms=3, mew=0.9)
-            place = max(high, 0) + 0.015 * highest
-            text = panel.scale.write_bare(mark.figure.median)
-            panel.axes.text(place, mark.y, text, va="center", fontsize=picture.size - 1.5)
-        panel.axes.margins(x=0)
+    for axes, scale, marks in panels:
+        divisor = scale.divisor
+        highest = max(each.highest for *_, each in marks) / divisor
+        for y, index, figure in marks:
+            low, high = figure.lowest / divisor, figure.highest / divisor
+            style: dict[str, Any] = {"hatch": hatch(index), "edgecolor": "white", "linewidth": 0}
+            axes.barh(y, figure.median / divisor, 0.82, color=color(index), **style)
+            if figure.runs > 1:
+                axes.plot([low, high], [y, y], color=QUIET, lw=0.9, marker="|", ms=3, mew=0.9)
+            place, text = max(high, 0) + 0.015 * highest, scale.write_bare(figure.median)
+            axes.text(place, y, text, va="center", fontsize=picture.size - 1.5)
+        axes.margins(x=0)
         # Room for the values.
-        panel.axes.set_xlim(right=(highest or 1) * (1.16 if len(panels) == 1 else 1.28))
-        _write_numbers(panel.axes)
+        axes.set_xlim(right=(highest or 1) * (1.16 if len(panels) == 1 else 1.28))
+        _write_numbers(axes)
     return picture
 
 
@@ -133,9 +116,9 @@ def _picture(matrix: Matrix, width_mm: float, line_mm: float, note: str) -> tupl
     runs = f"n = {write_counts(numbers)}{' runs' if len(numbers) > 1 else ''}{only_side(matrix.sides, matrix.columns)}"
     picture = Picture(width_mm=width_mm, note=f"{note} {runs}.")
     for index, side in enumerate(() if slots.is_flat else matrix.sides):
-        line = Line2D([], [], color=color(index), marker=marker(index), lw=1.2)
+        mark = Line2D([], [], color=color(index), marker=marker(index), lw=1.2)
         patch = Patch(facecolor=color(index), hatch=hatch(index), edgecolor="white", linewidth=0)
-        picture.legend.append((patch if line_mm == _BAR_MM else line, name_side(side, matrix.columns)))
+        picture.legend.append((patch if line_mm == _BAR_MM else mark, name_side(side, matrix.columns)))
     if slots.is_flat:
         line_mm = max(line_mm, picture.line_mm)
     most = characters(picture.width_mm * _NAMES_SHARE, picture.size - 1)
@@ -152,7 +135,15 @@ def _picture(matrix: Matrix, width_mm: float, line_mm: float, note: str) -> tupl
         one.set_ylim(slots.lines - 0.4, -0.6)
         one.tick_params(axis="y", length=0)
         one.grid(axis="x")
-        panels.append(_panel(one, matrix, metric, unit, slots))
+        lines = [line for line in matrix.lines if (line.metric, line.unit) == (metric, unit)]
+        scale = notation([figure.median for line in lines for figure in line.figures.values()], unit)
+        one.set_title(f"{metric.titled(matrix.stat)}{f' ({scale.symbol})' if scale.symbol else ''}")
+        marks = []
+        for line in lines:
+            for side, figure in line.figures.items():
+                index = 0 if slots.is_flat else matrix.sides.index(side)
+                marks.append((slots.places[line.row, line.part, side], index, figure))
+        panels.append((one, scale, marks))
     return picture, panels
 
 
@@ -176,23 +167,6 @@ def _find_slots(matrix: Matrix) -> _Slots:
             ticks.append(((first + y - 1) / 2, name))
         y += gap
     return _Slots(places=places, ticks=tuple(ticks), lines=y - gap, is_flat=is_flat)
-
-
-def _panel(axes: Axes, matrix: Matrix, metric: Metric, unit: str, slots: _Slots) -> _Panel:
-    lines = [line for line in matrix.lines if (line.metric, line.unit) == (metric, unit)]
-    medians = [figure.median for line in lines for figure in line.figures.values()]
-    scale = notation(medians, unit)
-    axes.set_title(f"{metric.titled(matrix.stat)}{f' ({scale.symbol})' if scale.symbol else ''}")
-    marks = (
-        _Mark(
-            y=slots.places[line.row, line.part, side],
-            series=0 if slots.is_flat else matrix.sides.index(side),
-            figure=figure,
-        )
-        for line in lines
-        for side, figure in line.figures.items()
-    )
-    return _Panel(axes=axes, scale=scale, marks=tuple(marks))
 
 
 def _write_numbers(axes: Axes) -> None:

@@ -96,10 +96,6 @@ class _Stacked:
         return 100 * part / self.layers
 
 
-# Name of a series → its points, by their share.
-Series = Mapping[str, Sequence[_Stacked]]
-
-
 def draw_split(ask: Ask, chosen: Selection, width_mm: float) -> Picture:
     """Return the time of a step and the layers of each stack, those on one GPU apart from those that are split.
 
@@ -146,7 +142,7 @@ def _stacks(ask: Ask, cells: Sequence[Cell]) -> Iterator[_Stacked]:
                 yield _Stacked(stack=stack, parts=tuple(stacks[first + 1 : end]))
 
 
-def _draw(upper: Axes, lower: Axes, series: Series, names: Sequence[str]) -> None:
+def _draw(upper: Axes, lower: Axes, series: Mapping[str, Sequence[_Stacked]], names: Sequence[str]) -> None:
     for name, points in series.items():
         index = names.index(name)
         timed = [(point.percent, _milliseconds(point.stack)) for point in points if point.stack.step_seconds]

@@ -2,9 +2,10 @@
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from math import nan
+from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -15,7 +16,7 @@ from gpuagent_collector.compare.answer import answer, part_table, value_legend, 
 from gpuagent_collector.compare.comparison import Comparison, Request
 from gpuagent_collector.compare.figures import BlockFigures, Overall, Row, Test
 from gpuagent_collector.compare.matrix import matrix_table
-from gpuagent_collector.compare.parts import because_table
+from gpuagent_collector.compare.parts import because_panel, because_table
 from gpuagent_collector.compare.tables import metric_legend, metric_table, verdict_legend, verdict_table
 from gpuagent_collector.json_cells import read_words
 from gpuagent_collector.metrics.result import SERVING
@@ -28,7 +29,6 @@ from gpuagent_collector.prices.price import currencies_of
 from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.recommend.export import bounds_legend, bounds_table, why
 from gpuagent_collector.report.figures.base import draw_panel
-from gpuagent_collector.report.figures.because import because_panel
 from gpuagent_collector.report.figures.distributions import runs_figure, steps_figure
 from gpuagent_collector.report.figures.frontier import frontier_panels
 from gpuagent_collector.report.figures.kernels import kernels_figure
@@ -312,13 +312,20 @@ def _courses_of(of_block: Sequence[Course], layout: Layout) -> Iterator[Markup]:
     yield charts(figures)
 
 
-_USUAL = Request()
-
-
 def commands(report: Report) -> Iterator[str]:
     """Yield the commands as a shell takes them, those first that print the same."""
     request, layout = report.comparison.request, report.comparison.layout
-    asked, sides = _options(request), request.values
+    usual, sides = Request(), request.values
+    asked = {
+        "--by": request.by if request.by != usual.by else None,
+        "--baseline": request.baseline,
+        **request.words,
+        "--metric": request.metric,
+        "--stat": request.stat and request.stat.value,
+        "--each": request.each and request.each.value,
+        "--delta": significant(100 * request.delta) if request.delta != usual.delta else None,
+        "--prices": request.prices.source if request.prices else None,
+    }
     workload, by = layout.blocks[0].workload, {"--by": request.by}
     chosen = by | {name: asked[name] for name in ("--experiment", "--where", "--prices")}
     yield write_command("report", {"-o": "report.html", **asked}, sides=sides)
@@ -337,20 +344,6 @@ def commands(report: Report) -> Iterator[str]:
         yield write_command("serving", chosen)
 
 
-def _options(request: Request) -> dict[str, str | None]:
-    """Return the options by which the same is asked; None: not given."""
-    return {
-        "--by": request.by if request.by != _USUAL.by else None,
-        "--baseline": request.baseline,
-        **request.words,
-        "--metric": request.metric,
-        "--stat": request.stat.value if request.stat else None,
-        "--each": request.each.value if request.each else None,
-        "--delta": significant(100 * request.delta) if request.delta != _USUAL.delta else None,
-        "--prices": request.prices.source if request.prices else None,
-    }
-
-
 _LISTED = 10
 
 
@@ -358,31 +351,33 @@ def write_reproduce(report: Report) -> Iterator[Markup]:
     """Yield the commands, what the runs were started with, and every statement that the store was asked."""
     yield prose("These commands show the same, and more of it:")
     yield code("\n".join(read_from(line, report.place) for line in commands(report)), "Commands")
-    origin = report.origin
-    listed = []
-    for side, run_ids in origin.run_ids.items():
+    sessions, listed, every = report.comparison.facts.sessions, [], report.comparison.layout.runs
+    for side in report.comparison.layout.sides:
+        run_ids = [run.run_id for run in every if run.side == side]
         more = f", … ({len(run_ids)} in all)" if len(run_ids) > _LISTED else ""
         listed.append((f"Runs of {side}", f"{', '.join(run_ids[:_LISTED])}{more}"))
-    times = [ABSENT if time is None else f"{time:%Y-%m-%d %H:%M:%S} UTC" for time in (origin.from_time, origin.to_time)]
+    first = min((run.started_at for run in every if run.started_at), default=None)
+    last = max((run.ended_at for run in every if run.ended_at), default=None)
+    times = [ABSENT if time is None else f"{time:%Y-%m-%d %H:%M:%S} UTC" for time in (first, last)]
+    versions = {record["agent_version"] for run in every for record in sessions.get(run.run_id, [])}
+    agents = sorted(filter(None, versions))
     rows = [
         ("Read", report.source),
         ("Runs between", " and ".join(times)),
         *listed,
         ("Collector", f"gpuagent {__version__}"),
-        ("Agents", f"gpuagent {', '.join(origin.agents)}" if origin.agents else ABSENT),
+        ("Agents", f"gpuagent {', '.join(agents)}" if agents else ABSENT),
         ("Written", f"{report.written_at:%Y-%m-%d %H:%M:%S} UTC"),
     ]
     columns = (Column(None, "", left=True), Column(None, "what", left=True))
     yield table(Table(columns, rows).grid(), "What this report was made of")
-    started = report.origin.commands
-    if started:
+    if report.started:
         lines = [
             f"# {harmless(side)}, {counted(number, 'run')}\n{harmless(shlex.join(read_words(command)))}"
-            for (side, command), number in started.items()
+            for (side, command), number in report.started.items()
         ]
-        yield folded(
-            f"What was started: {counted(len(started), 'command')}", code("\n".join(lines), "Commands of the runs")
-        )
+        title = f"What was started: {counted(len(report.started), 'command')}"
+        yield folded(title, code("\n".join(lines), "Commands of the runs"))
     yield heading("Queries")
     rest = ", of curves those of the first workload or setting" if len(report.courses) > 1 else ""
     yield prose(f"All that the store was asked for this report{rest}; `collector query` takes each of them.")
@@ -458,14 +453,8 @@ def write_where(report: Report) -> Iterator[Markup]:
     yield table(spec_table(sides, specs, whole=True).grid(), "Nodes, GPUs and software of each side")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chapter:
-    """One chapter.
-
-    Attributes:
-        anchor: its name within the page.
-        write: yields its HTML; nothing where the store has nothing of it.
-    """
+class Chapter(NamedTuple):
+    """A chapter: its name within the page, its title, and what yields its HTML; nothing where there is none."""
 
     anchor: str
     title: str
@@ -474,21 +463,21 @@ class Chapter:
 
 # Every chapter, in the order of the page.
 CHAPTERS: tuple[Chapter, ...] = (
-    Chapter(anchor="run", title="Run", write=write_run),
-    Chapter(anchor="answer", title="Answer", write=write_answer),
-    Chapter(anchor="table", title="Workloads by side", write=write_matrix),
-    Chapter(anchor="where", title="Where it ran", write=write_where),
-    Chapter(anchor="metrics", title="Figures side by side", write=write_metrics),
-    Chapter(anchor="over-time", title="Over time", write=write_over_time),
-    Chapter(anchor="distributions", title="Distributions", write=write_distributions),
-    Chapter(anchor="roofline", title="Roofline", write=write_roofline),
-    Chapter(anchor="kernels", title="Kernels and operators", write=write_kernels),
-    Chapter(anchor="scaling", title="Scaling", write=write_scaling),
-    Chapter(anchor="serving", title="Serving", write=write_serving),
-    Chapter(anchor="bounds", title="What bounds it", write=write_bounds),
-    Chapter(anchor="costs", title="Energy and cost", write=write_costs),
-    Chapter(anchor="output", title="Output", write=write_output),
-    Chapter(anchor="warnings", title="Warnings", write=write_warnings),
-    Chapter(anchor="missing", title="Not shown", write=write_missing),
-    Chapter(anchor="reproduce", title="How to reproduce it", write=write_reproduce),
+    Chapter("run", "Run", write_run),
+    Chapter("answer", "Answer", write_answer),
+    Chapter("table", "Workloads by side", write_matrix),
+    Chapter("where", "Where it ran", write_where),
+    Chapter("metrics", "Figures side by side", write_metrics),
+    Chapter("over-time", "Over time", write_over_time),
+    Chapter("distributions", "Distributions", write_distributions),
+    Chapter("roofline", "Roofline", write_roofline),
+    Chapter("kernels", "Kernels and operators", write_kernels),
+    Chapter("scaling", "Scaling", write_scaling),
+    Chapter("serving", "Serving", write_serving),
+    Chapter("bounds", "What bounds it", write_bounds),
+    Chapter("costs", "Energy and cost", write_costs),
+    Chapter("output", "Output", write_output),
+    Chapter("warnings", "Warnings", write_warnings),
+    Chapter("missing", "Not shown", write_missing),
+    Chapter("reproduce", "How to reproduce it", write_reproduce),
 )

@@ -46,7 +46,7 @@ def render_report(
 def render(report: Report, *, library: str | None = None, is_served: bool = False) -> str:
     """Return the page as HTML."""
     layout = report.comparison.layout
-    runs = counted(sum(len(cell.runs) for block in layout.blocks for cell in block.cells), "run")
+    runs = counted(len(report.comparison.layout.runs), "run")
     # The parts that a chapter has of each workload or setting, for the table of contents.
     blocks = layout.blocks[:MOST_BLOCKS] if layout.blocks[1:] else ()
     contents = []
@@ -71,7 +71,7 @@ def render(report: Report, *, library: str | None = None, is_served: bool = Fals
 def title_of(comparison: Comparison) -> str:
     """Return the title of a comparison: mnist by platform: satori, openshift."""
     layout = comparison.layout
-    runs = [run for block in layout.blocks for cell in block.cells for run in cell.runs]
+    runs = comparison.layout.runs
     if len(runs) == 1:
         return f"Run {runs[0].run_id}: {runs[0].workload} on {runs[0].platform or 'an unknown platform'}"
     workloads = list(dict.fromkeys(block.workload for block in layout.blocks))

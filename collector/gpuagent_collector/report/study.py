@@ -63,39 +63,10 @@ FROM (
 )"""  # noqa: S608 - numbers of ours
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """The origin of the figures.
-
-    Attributes:
-        from_time, to_time: UTC; when the first run started and the last one ended; None: not known.
-        run_ids: of each side, in the order in which they were queued.
-        commands: (side, command as JSON) → how many runs started it.
-        agents: versions of the agents that measured.
-    """
-
-    from_time: datetime | None
-    to_time: datetime | None
-    run_ids: Mapping[str, tuple[str, ...]]
-    commands: Mapping[tuple[str, str], int]
-    agents: tuple[str, ...]
-
-
-def load_origin(ask: Ask, comparison: Comparison) -> Origin:
-    """Return how the runs that are compared came about."""
-    layout, sessions = comparison.layout, comparison.facts.sessions
-    runs = [run for block in layout.blocks for cell in block.cells for run in cell.runs]
+def _started(ask: Ask, runs: Sequence[Run]) -> Mapping[tuple[str, str], int]:
     command_of = {row["run_id"]: row["command"] for row in ask(_COMMANDS, [[run.run_id for run in runs]])}
-    versions = {record["agent_version"] for run in runs for record in sessions.get(run.run_id, [])}
-    return Origin(
-        from_time=min((run.started_at for run in runs if run.started_at), default=None),
-        to_time=max((run.ended_at for run in runs if run.ended_at), default=None),
-        run_ids={side: tuple(run.run_id for run in runs if run.side == side) for side in layout.sides},
-        commands=Counter(
-            (run.side or "", command) for run in runs if (command := command_of.get(run.run_id)) not in (None, "[]")
-        ),
-        agents=tuple(sorted(filter(None, versions))),
-    )
+    started = ((run.side or "", command_of.get(run.run_id)) for run in runs)
+    return Counter((side, command) for side, command in started if command not in (None, "[]"))
 
 
 _COMMANDS = """
@@ -132,6 +103,7 @@ class Report:
         profiles: of each of these blocks: the baseline beside each other side, by their median traced runs.
         serving: of servers under load; None: no run measured one.
         reasons: of each block, what bounds it on each side.
+        started: (side, command as JSON) → how many runs it started.
         matrix: the metrics that matter most, of all workloads and sides; missing for a single run.
         details: of the only run; None: there are several.
         statements: what the store was asked, by topic.
@@ -148,7 +120,7 @@ class Report:
     scaling: scaling.Study | Missing
     serving: serving.Study | None
     reasons: tuple[tuple[Reasons, ...], ...]
-    origin: Origin
+    started: Mapping[tuple[str, str], int]
     matrix: Matrix | Missing
     details: show.Details | None
     statements: Mapping[str, Sequence[str]]
@@ -176,12 +148,20 @@ def make_report(ask: Ask, request: Request, *, source: str, place: Sequence[str]
             for number, block in enumerate(blocks)
         ),
         step_times=tuple(load_step_times(recorder.about("Distributions"), block) for block in blocks),
-        roofline=_try(lambda: roofline.study_runs(recorder.about("Roofline"), layout.facet, _runs(comparison))),
+        roofline=_try(lambda: roofline.study_runs(recorder.about("Roofline"), layout.facet, comparison.layout.runs)),
         profiles=_try(lambda: _profiles(recorder.about("Kernels and operators"), comparison)),
-        scaling=_try(lambda: _scaling(recorder.about("Scaling"), comparison)),
+        # In all runs of the sides: other numbers of ranks are other blocks, or in none.
+        scaling=_try(
+            lambda: scaling.study_runs(
+                recorder.about("Scaling"),
+                [run for run in comparison.runs if run.side in layout.sides],
+                request.prices,
+                known=facts,
+            )
+        ),
         serving=_serving(recorder.about("Serving"), comparison),
         reasons=tuple(find_reasons(recorder.about("Bounds"), layout.facet, layout.blocks, facts)),
-        origin=load_origin(recorder.about("How it was made"), comparison),
+        started=_started(recorder.about("How it was made"), comparison.layout.runs),
         matrix=_try(lambda: _matrix(recorder.about("Table"), comparison)),
         details=show.load_details(recorder.about("Run"), layout),
         statements=recorder.statements,
@@ -211,10 +191,6 @@ def _try(make: Callable[[], Found]) -> Found | Missing:
         return Missing(reason=str(error))
 
 
-def _runs(comparison: Comparison) -> list[Run]:
-    return [run for block in comparison.layout.blocks for cell in block.cells for run in cell.runs]
-
-
 def _profiles(ask: Ask, comparison: Comparison) -> tuple[tuple[profile.Study, ...], ...]:
     """Return of each block the baseline beside each other side that has a trace, or the only side that has one."""
     traced = traced_runs(ask)
@@ -234,15 +210,9 @@ def _profiles(ask: Ask, comparison: Comparison) -> tuple[tuple[profile.Study, ..
     return tuple(found)
 
 
-def _scaling(ask: Ask, comparison: Comparison) -> scaling.Study:
-    """Return how the workloads scale, in all runs of the sides: other numbers of ranks are other blocks, or in none."""
-    runs = [run for run in comparison.runs if run.side in comparison.layout.sides]
-    return scaling.study_runs(ask, runs, comparison.request.prices, known=comparison.facts)
-
-
 def _serving(ask: Ask, comparison: Comparison) -> serving.Study | None:
     """Return the servers' curves; None: no run measured a server by levels of load."""
-    if not comparison.facts.has(_runs(comparison), serving.MEASURE):
+    if not comparison.facts.has(comparison.layout.runs, serving.MEASURE):
         return None
     found = _try(
         lambda: serving.study_serving(ask, comparison.request, percent=None, milliseconds={}, known=comparison)

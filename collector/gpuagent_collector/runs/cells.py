@@ -151,6 +151,11 @@ class Layout:
         return len(self.sides) > 1 and not self.facet.describes
 
     @property
+    def runs(self) -> list[Run]:
+        """The runs that are compared or described, block by block."""
+        return [run for block in self.blocks for cell in block.cells for run in cell.runs]
+
+    @property
     def run_ids(self) -> list[str]:
         """The runs that are compared or described."""
         return [run.run_id for side in self.sides for run in self.runs_of(side)]

@@ -147,6 +147,16 @@ class Course:
     curves: Mapping[Chart, Curve]
 
 
+def find_ends(courses: Iterable[Course]) -> tuple[float, float]:
+    """Return the seconds from the first phase or reading of any course to the last."""
+    ends: list[float] = []
+    for course in courses:
+        ends += [end for phase in course.phases for end in (phase.from_seconds, phase.to_seconds)]
+        for stretch in (stretch for curve in course.curves.values() for stretch in curve):
+            ends += [stretch[0].seconds, stretch[-1].seconds]
+    return min(ends), max(ends)
+
+
 def load_courses(
     ask: Ask, run: Run, facts: Facts, *, buckets: int, charts: Iterable[Chart] = CHARTS, each: PartKind | None = None
 ) -> tuple[Course, ...]:

@@ -8,10 +8,9 @@ from statistics import median
 import pytest
 
 from gpuagent_collector.compare.because import Because, find_because, find_product
-from gpuagent_collector.compare.parts import because_table, draw_bars, waterfall
+from gpuagent_collector.compare.parts import because_panel, because_table, draw_bars
 from gpuagent_collector.metrics import BY_NAME
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS
-from gpuagent_collector.report.figures.because import because_panel
 from gpuagent_collector.runs.cells import Block, Cell
 from gpuagent_collector.runs.data import Facts
 from tests.support.bare_runs import bare_run, no_facts
@@ -223,7 +222,7 @@ def test_energy_and_cost_are_divided_into_their_two_factors(cause: str) -> None:
         assert because is not None
         before, after = (median(run[metric.name] for run in side) for side in sides)
         assert sum(part.difference for part in because.parts) == pytest.approx(after - before)
-        part, whole = waterfall(because)[1][-2:]
+        part, whole = because_panel(because, ["before", "after"]).bars[-2:]
         assert part.end == pytest.approx(whole.end)
         if {part.name for part in because.parts} >= {cause}:
             assert because.lead is not None and because.lead.name == cause

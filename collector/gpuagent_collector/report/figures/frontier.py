@@ -10,7 +10,7 @@ from gpuagent_collector.runs.cells import Block
 from gpuagent_collector.runs.data import Facts
 
 # Side → its runs, and what each took of either.
-_Taken = Mapping[str, Sequence[tuple[str, float, float]]]
+Taken = Mapping[str, Sequence[tuple[str, float, float]]]
 
 
 def frontier_panels(
@@ -32,7 +32,7 @@ def frontier_panels(
             yield _panel(time, other, taken, sides, efficient)
 
 
-def _panel(time: Criterion, other: Criterion, taken: _Taken, sides: Sequence[str], efficient: Collection[str]) -> Panel:
+def _panel(time: Criterion, other: Criterion, taken: Taken, sides: Sequence[str], efficient: Collection[str]) -> Panel:
     x_scale = notation([x for found in taken.values() for _, x, _ in found], time.unit)
     y_scale = notation([y for found in taken.values() for _, _, y in found], other.unit)
     each, medians, described, middles = [], [], [], {}
@@ -50,15 +50,9 @@ def _panel(time: Criterion, other: Criterion, taken: _Taken, sides: Sequence[str
     return Panel(
         title=f"{other.what[0].upper()}{other.what[1:]} by {time.what}, per {time.per}: down and to the left is better",
         description=f"Medians of {time.what} and {other.what} per {time.per}: {'; '.join(described)}",
-        x=Axis(
-            title=f"{time.what} per {time.per}",
-            unit=x_scale.symbol,
-            ends=(0, 1.12 * max(x for one in each for x in one.xs)),
-        ),
+        x=Axis(title=f"{time.what} per {time.per}", unit=x_scale.symbol, ends=(0, 1.12 * max(max(s.xs) for s in each))),
         y=Axis(
-            title=f"{other.what} per {other.per}",
-            unit=y_scale.symbol,
-            ends=(0, 1.12 * max(y for one in each for y in one.ys)),
+            title=f"{other.what} per {other.per}", unit=y_scale.symbol, ends=(0, 1.12 * max(max(s.ys) for s in each))
         ),
         series=[*joined, *each, *medians],
         height=300,

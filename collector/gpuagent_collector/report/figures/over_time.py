@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from gpuagent_collector.present.human import notation
 from gpuagent_collector.report.figures.base import Data, Figure, color, draw_line, pale, safe, short
-from gpuagent_collector.runs.series import CHARTS, Chart, Course, Curve
+from gpuagent_collector.runs.series import CHARTS, Chart, Course, Curve, find_ends
 
 _MEASURE = "measure"
 
@@ -109,17 +109,7 @@ def _figure(chart: Chart, courses: Courses) -> Figure:
 
 def _seconds(courses: Courses) -> Data:
     """Return the axis of time, the same for all charts: from the first phase or reading of any run to the last."""
-    phases = [phase for course in courses.values() for phase in course.phases]
-    ends = [end for phase in phases for end in (phase.from_seconds, phase.to_seconds)]
-    readings = [
-        reading.seconds
-        for course in courses.values()
-        for curve in course.curves.values()
-        for stretch in curve
-        for reading in (stretch[0], stretch[-1])
-    ]
-    both = [*ends, *readings]
-    return {"range": [min(both), max(both)], "ticksuffix": " s", "zeroline": False, "hoverformat": ".1f"}
+    return {"range": list(find_ends(courses.values())), "ticksuffix": " s", "zeroline": False, "hoverformat": ".1f"}
 
 
 def _band(index: int, curve: Curve, divisor: float) -> Data:
