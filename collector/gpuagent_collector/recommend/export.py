@@ -1,10 +1,9 @@
 """A recommendation in words, as a document of paragraphs and tables, and in every format."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import comb
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpuagent_collector.compare import comparison
 from gpuagent_collector.compare import export as comparing
@@ -22,7 +21,7 @@ from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.recommend.ranking import Ranking, Standing
 from gpuagent_collector.recommend.study import Reasons, Recommendation, Request, recommend
-from gpuagent_collector.runs.cells import Block, describe, tell_apart
+from gpuagent_collector.runs.cells import describe, tell_apart
 from gpuagent_collector.runs.facets import Facet, find_facet
 from gpuagent_collector.runs.find import find_workload
 from gpuagent_collector.runs.words import could_hide, interval, percent, write_command, write_shift
@@ -45,8 +44,7 @@ LIMITS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Verbs:
+class _Verbs(NamedTuple):
     """The words of a criterion: for the best side, for the others beside it, and for what is cheaper in it."""
 
     least: str
@@ -99,7 +97,9 @@ def _choice(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
         others = _listed(behind, verbs, facet)
         yield f"{block} {verbs.least}{by} {where}: {taken} (median of {tied[0].runs} runs); {others}."
         shift = behind[0].judgement.shift if behind[0].judgement else None
-        is_priced = list(weights) == ["cost"] and _have_own_prices(ranking.block, facet, tied[0].side, behind[0].side)
+        # The price of one side cannot change without the other's: of settings, and on a common node.
+        first, second = ({run.nodes for run in ranking.block.cell(each.side).runs} for each in (tied[0], behind[0]))
+        is_priced = list(weights) == ["cost"] and not _is_of_settings(facet) and not first & second
         if is_priced and shift and shift.scale is Scale.RATIO and shift.low and shift.high:
             ends = f"{significant(100 / shift.high)} to {significant(100 / shift.low)} %"
             even = f"{significant(100 / shift.estimate)} % of its price ({ends})"
@@ -108,12 +108,6 @@ def _choice(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
     for one in ranking.criteria if len(tied) == 1 else ():
         if one.name in ranking.judged and one.name not in (*weights, "energy"):
             yield f"{_compare(ranking, one.name, sides, facet)}."
-
-
-def _have_own_prices(block: Block, facet: Facet, *sides: str) -> bool:
-    """Return whether the price of one side can change without the other's: not of settings, nor on a common node."""
-    first, second = ({run.nodes for run in block.cell(side).runs} for side in sides)
-    return not _is_of_settings(facet) and not (first & second)
 
 
 def _is_of_settings(facet: Facet) -> bool:
@@ -236,8 +230,9 @@ def render(recommendation: Recommendation) -> Answer:
         bounds += [f"{tell_apart(ranking.block, layout.blocks)}:"] if len(layout.blocks) > 1 else []
         bounds.append(bounds_table(reasons))
     causes = [because_table(because) for because in recommendation.because if because]
+    question = "How" if _is_of_settings(layout.facet) else "Where"
     return Answer(
-        heading=f"{_question(layout.facet)} to run {recommendation.request.workload}, by {layout.facet.spoken}",
+        heading=f"{question} to run {recommendation.request.workload}, by {layout.facet.spoken}",
         text=answer(recommendation),
         short=answer(recommendation, most=1),
         parts=[_standings(first, layout.facet), *with_bars(recommendation.because[0], _legend(first, recommendation))],
@@ -263,11 +258,6 @@ def render(recommendation: Recommendation) -> Answer:
         csv=[_data(*pair, layout.facet.name) for pair in recommendation.reasoned],
         sides=layout.sides,
     )
-
-
-def _question(facet: Facet) -> str:
-    """Return Where, or How where the sides are settings of the work itself."""
-    return "How" if _is_of_settings(facet) else "Where"
 
 
 def _next(recommendation: Recommendation) -> str:
@@ -344,6 +334,9 @@ def _standings(ranking: Ranking, facet: Facet) -> Table:
         shared = f"1–{tied}" if one.is_tied and tied > 1 else str(one.place)
         return f"{shared}{f' {_MARK}' if one.is_efficient else ''}"
 
+    def score(one: Standing) -> str:
+        return write_shift(one.judgement.shift, notation([1], "")) if one.judgement else "1"
+
     columns = [
         Column(None, "", place, left=True),
         Column(None, "side", lambda one: facet.name_side(one.side), left=True),
@@ -351,21 +344,15 @@ def _standings(ranking: Ranking, facet: Facet) -> Table:
     ]
     columns += [Column(None, one.name, f"medians.{one.name}", unit=one.unit) for one in ranking.criteria]
     columns += [
-        Column(None, "score [interval]", _score),
-        Column(None, "P(best)", lambda one: _chance(one.chances.get("score")), wide=True),
+        Column(None, "score [interval]", score),
+        Column(None, "P(best)", "chances.score", _chance, wide=True),
         Column(None, "verdict", lambda one: "lowest" if one.judgement is None and tied > 1 else _verdict(one)),
     ]
     return Table(columns, ranking.standings, most=MOST_ROWS)
 
 
-def _score(standing: Standing) -> str:
-    return write_shift(standing.judgement.shift, notation([1], "")) if standing.judgement else "1"
-
-
-def _chance(share: float | None) -> str:
+def _chance(share: float) -> str:
     """Return a share of draws; none or all of them is no certainty."""
-    if share is None:
-        return ABSENT
     return "< 1 %" if share < 0.01 else "> 99 %" if share > 0.99 else f"{100 * share:.0f} %"
 
 
@@ -416,18 +403,18 @@ def _legend(ranking: Ranking, recommendation: Recommendation) -> Legend:
 
 def bounds_table(reasons: Sequence[Reasons]) -> Table:
     """Return a row for each limit with its figure on each side."""
+
+    def share(bound: Bound) -> str | None:
+        if bound.percent is None:
+            return None
+        return f"{f'{_MARK} ' if bound.is_shown else ''}{significant(bound.percent)} %"
+
     columns = [
         Column(None, "bound by", lambda row: LIMITS[row[0].limit], left=True),
         Column(None, "shown from", lambda row: f"{significant(row[0].threshold_percent, 2)} %"),
     ]
-    columns += [Column(None, one.side, str(at), show=_share) for at, one in enumerate(reasons)]
+    columns += [Column(None, one.side, str(at), show=share) for at, one in enumerate(reasons)]
     return Table(columns, [list(row) for row in zip(*(one.bounds for one in reasons), strict=True)])
-
-
-def _share(bound: Bound) -> str | None:
-    if bound.percent is None:
-        return None
-    return f"{f'{_MARK} ' if bound.is_shown else ''}{significant(bound.percent)} %"
 
 
 def bounds_legend() -> str:

@@ -71,7 +71,7 @@ def least_certain(medians: Mapping[str, Floats]) -> str:
 Metrics = Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Criterion:
     """One criterion; less is better.
 
@@ -81,7 +81,7 @@ class Criterion:
         per: the amount of work that it is of.
         unit: a unit of metrics.
         metric: of its energy or cost; None: it is a time.
-        of: returns its value from a run's figures, above 0; None: unknown.
+        source: the metric that it is computed from, by whose inverse where it `is_inverse`.
     """
 
     name: str
@@ -89,7 +89,13 @@ class Criterion:
     per: str
     unit: str
     metric: Metric | None
-    of: Callable[[Metrics], float | None]
+    source: str
+    is_inverse: bool = False
+
+    def of(self, metrics: Metrics) -> float | None:
+        """Return its value from a run's figures, above 0; None: unknown, or 0, which has no ratio."""
+        value = metrics.get(self.source)
+        return (1 / value if self.is_inverse else value) if value else None
 
 
 def find_criteria(block: Block, facts: Facts) -> tuple[Criterion, ...]:
@@ -97,36 +103,19 @@ def find_criteria(block: Block, facts: Facts) -> tuple[Criterion, ...]:
     by_item = sum(any(facts.values(cell.runs, "throughput")) for cell in block.cells) >= 2
     work = name_work([run for cell in block.cells for run in cell.runs], facts)
     per, energy = (work, "gpu_energy_per_item_joules") if by_item else ("run", "gpu_energy_run_joules")
-    time = _seconds_per_item if by_item else _metric_reader("run_seconds")
+    # Of an item by its throughput.
+    time = "throughput" if by_item else "run_seconds"
     found = [
-        Criterion(name="time", what="time", per=per, unit="seconds", metric=None, of=time),
-        Criterion(
-            name="energy",
-            what="GPUs' energy",
-            per=per,
-            unit="joules",
-            metric=BY_NAME[energy],
-            of=_metric_reader(energy),
-        ),
+        Criterion("time", "time", per, "seconds", None, time, is_inverse=by_item),
+        Criterion("energy", "GPUs' energy", per, "joules", BY_NAME[energy], energy),
     ]
     currencies = currencies_of(facts.derived)
     # Without prices nothing has a cost, and costs in two currencies cannot be compared.
     if len(currencies) == 1:
         kind, per = (COST_PER_MILLION_ITEMS, f"million {work}s") if by_item else (COST_PER_RUN, "run")
         metric = kind.metric(currencies.pop())
-        of = _metric_reader(metric.name)
-        found.append(Criterion(name="cost", what="cost", per=per, unit=metric.unit, metric=metric, of=of))
+        found.append(Criterion("cost", "cost", per, metric.unit, metric, metric.name))
     return tuple(found)
-
-
-def _seconds_per_item(metrics: Metrics) -> float | None:
-    throughput = metrics.get("throughput")
-    return 1 / throughput if throughput else None
-
-
-def _metric_reader(name: str) -> Callable[[Metrics], float | None]:
-    """Return a reader of a metric; 0 is absent, because it has no ratio."""
-    return lambda metrics: metrics.get(name) or None
 
 
 # Name of a criterion → its weight, above 0.
@@ -203,6 +192,12 @@ class _Contest:
     scores: Values
     taken: Mapping[str, Values]
 
+    @property
+    def shared(self) -> Mapping[str, Values]:
+        """What the sides took of each criterion that all of them have."""
+        has_all = [name for name, values in self.taken.items() if values.keys() >= self.scores.keys()]
+        return {name: {side: self.taken[name][side] for side in self.scores} for name in has_all}
+
 
 Pair = tuple[str, str]
 # (better, other) → the verdict on the other against it.
@@ -223,19 +218,26 @@ def rank(
     """
     contests = [contest for block in blocks if (contest := _contest(block, facts, weights))]
     by_score = _judge([(contest.block, contest.scores) for contest in contests], delta, alpha)
-    return tuple(
-        _ranking(contest, judged, _judge_criteria(contest, delta, alpha), _draw(contest))
-        for contest, judged in zip(contests, by_score, strict=True)
-    )
+    rankings = []
+    for contest, judged in zip(contests, by_score, strict=True):
+        by_criterion = {}
+        for name, values in contest.shared.items():
+            # Each criterion separately: with few repeats all of them together could show nothing.
+            (by_criterion[name],) = _judge([(contest.block, values)], delta, alpha)
+        rankings.append(_ranking(contest, judged, by_criterion))
+    return tuple(rankings)
 
 
 def _contest(block: Block, facts: Facts, weights: Weights) -> _Contest | None:
     criteria = find_criteria(block, facts)
     cells = [cell for cell in block.cells if cell.runs]
     weighed = [criterion for criterion in criteria if criterion.name in weights]
-    scores: Values = {}
-    if len(weighed) == len(weights):
-        scores = _values(cells, facts, lambda metrics: _score(metrics, weighed, weights))
+
+    def score(metrics: Metrics) -> float | None:
+        logs = [weights[criterion.name] * log(value) for criterion in weighed if (value := criterion.of(metrics))]
+        return exp(sum(logs) / sum(weights.values())) if len(logs) == len(weights) else None
+
+    scores = _values(cells, facts, score)
     if len(scores) < 2:
         return None
     taken = {criterion.name: _values(cells, facts, criterion.of) for criterion in criteria}
@@ -248,18 +250,13 @@ def _contest(block: Block, facts: Facts, weights: Weights) -> _Contest | None:
 
 
 def _values(cells: Sequence[Cell], facts: Facts, of: Callable[[Metrics], float | None]) -> Values:
-    known = {
-        cell.side: {
-            run.run_id: value for run in cell.runs if (value := of(facts.metrics.get(run.run_id, {}))) is not None
-        }
-        for cell in cells
-    }
-    return {side: values for side, values in known.items() if values}
-
-
-def _score(metrics: Metrics, weighed: Sequence[Criterion], weights: Weights) -> float | None:
-    logs = [weights[criterion.name] * log(value) for criterion in weighed if (value := criterion.of(metrics))]
-    return exp(sum(logs) / sum(weights.values())) if len(logs) == len(weighed) else None
+    known: dict[str, dict[str, float]] = {}
+    for cell in cells:
+        for run in cell.runs:
+            value = of(facts.metrics.get(run.run_id, {}))
+            if value is not None:
+                known.setdefault(cell.side, {})[run.run_id] = value
+    return known
 
 
 def _judge(families: Sequence[tuple[Block, Values]], delta: float, alpha: float) -> Sequence[Judged]:
@@ -288,17 +285,6 @@ def _match_values(block: Block, values: Values, sides: Pair, needed: int) -> Sid
     return Sides(list(first.values()), list(second.values()))
 
 
-def _judge_criteria(contest: _Contest, delta: float, alpha: float) -> Mapping[str, Judged]:
-    """Return the verdicts by each criterion that all sides have."""
-    judged = {}
-    for name, values in contest.taken.items():
-        if all(side in values for side in contest.scores):
-            shared = {side: values[side] for side in contest.scores}
-            # Each criterion separately: with few repeats all of them together could show nothing.
-            (judged[name],) = _judge([(contest.block, shared)], delta, alpha)
-    return judged
-
-
 def _find_pareto_set(contest: _Contest, judged: Mapping[str, Judged]) -> Mapping[str, bool] | None:
     """Return whether each side is in the Pareto set, by the criteria that all have; None: these are fewer than two."""
     sides = list(contest.scores)
@@ -314,24 +300,21 @@ def _find_pareto_set(contest: _Contest, judged: Mapping[str, Judged]) -> Mapping
     return {side: not any(dominates(other, side) for other in sides) for side in sides}
 
 
-# Name of a criterion, or `score` → side → drawn medians.
-Drawn = Mapping[str, Mapping[str, Floats]]
-
-
-def _draw(contest: _Contest) -> Drawn:
-    """Return drawn medians of the score, and of each criterion that all ranked sides have."""
+def _draw(contest: _Contest) -> Mapping[str, Mapping[str, Floats]]:
+    """Return drawn medians of each side: of its score, and of each criterion that all ranked sides have."""
     nodes = {run.run_id: run.nodes for side in contest.scores for run in contest.block.cell(side).runs}
     drawn = {}
-    for name, values in {**contest.taken, "score": contest.scores}.items():
-        sides = {
-            side: [(nodes[run_id], value) for run_id, value in values.get(side, {}).items()] for side in contest.scores
-        }
+    for name, values in {**contest.shared, "score": contest.scores}.items():
+        sides = {}
+        for side, of_side in values.items():
+            sides[side] = [(nodes[run_id], value) for run_id, value in of_side.items()]
         if medians := draw_medians(sides):
             drawn[name] = medians
     return drawn
 
 
-def _ranking(contest: _Contest, judged: Judged, by_criterion: Mapping[str, Judged], drawn: Drawn) -> Ranking:
+def _ranking(contest: _Contest, judged: Judged, by_criterion: Mapping[str, Judged]) -> Ranking:
+    drawn = _draw(contest)
     efficient = _find_pareto_set(contest, by_criterion)
     best, *others = contest.scores
     chances = {name: share_best(medians) for name, medians in drawn.items()}
