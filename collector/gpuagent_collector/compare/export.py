@@ -355,13 +355,17 @@ def _cells(comparison: Comparison) -> Table:
         rows = {row.metric.name: row for row in block.rows}
         for row in block.rows:
             for side, figure in row.figures.items():
-                shift = row.shifts.get(side)
                 verdict = verdicts.get((id(block.block), side)) if row.metric.name == primary.name else None
-                lines.append({**about, "row": row, "side": side, "figure": figure, "shift": shift, "verdict": verdict})
+                lines.append({**about, "row": row, "side": side, "figure": figure, "verdict": verdict})
         for side, parts in part_figures(block, comparison).items():
             for part, of_part in parts.items():
                 for name in (name for name in of_part if name in rows):
                     lines.append({**about, "row": rows[name], "side": side, "part": part, "figure": of_part[name]})
+
+    def of_shift(name: str, line: dict[str, Any]) -> object:
+        # Of the runs, and only where it is written: most shifts are of rows that nothing shows.
+        return None if "part" in line else getattr(line["row"].shifts.get(line["side"]), name, None)
+
     columns = [
         *(Column(name) for name in ("workload", "parameters", "held")),
         Column("by", value=lambda _line: comparison.layout.facet.name),
@@ -373,7 +377,7 @@ def _cells(comparison: Comparison) -> Table:
         Column("stat", value=lambda line: stat if line["row"].metric.quantity else None),
         Column("n", value="figure.runs"),
         *(Column(name, value=f"figure.{name}") for name in ("median", "lowest", "highest")),
-        *(Column(name, value=f"shift.{name}") for name in ("scale", "estimate", "low", "high")),
+        *(Column(name, value=partial(of_shift, name)) for name in ("scale", "estimate", "low", "high")),
         Column("verdict"),
     ]
     return Table(columns, lines)
