@@ -212,13 +212,22 @@ def differing_arguments(sides: Sequence[Iterable[Command]]) -> list[tuple[str, t
     """
     sides = [list(dict.fromkeys(side)) for side in sides]
     parsed = [[_without_paths(parse_arguments(command)) for command in side] for side in sides]
-    names = dict.fromkeys(name for side in parsed for arguments in side for name in arguments)
-    # None: a command without the argument.
-    values = {name: [{arguments.get(name) for arguments in side} for side in parsed] for name in names}
+    # Of each side; None: a command without the argument. Thousands of commands can have words of their own.
+    values: dict[str, list[set[str | None]]] = defaultdict(lambda: [set() for _ in parsed])
+    having: Counter[tuple[str, int]] = Counter()
+    for index, side in enumerate(parsed):
+        for arguments in side:
+            for name, value in arguments.items():
+                values[name][index].add(value)
+                having[name, index] += 1
+    for name, of_sides in values.items():
+        for index, found_values in enumerate(of_sides):
+            if having[name, index] < len(parsed[index]):
+                found_values.add(None)
     differing = {name: of_sides for name, of_sides in values.items() if len(set[str | None]().union(*of_sides)) > 1}
-    # Lone words, in their order.
-    lone = [name for name, of_sides in differing.items() if not any(map(any, of_sides))]
-    words = [[" ".join(word for word in lone if word in arguments) for arguments in side] for side in parsed]
+    # Lone words, with their places.
+    lone = {name: at for at, (name, of_sides) in enumerate(differing.items()) if not any(map(any, of_sides))}
+    words = [[" ".join(sorted(lone.keys() & each.keys(), key=lone.__getitem__)) for each in side] for side in parsed]
     if not lone:
         words = [[" ".join(identify_command(command)[1]) for command in side] for side in sides]
     found = []
