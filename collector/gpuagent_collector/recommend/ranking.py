@@ -194,7 +194,7 @@ class _Contest:
 
     @property
     def shared(self) -> Mapping[str, Values]:
-        """What the sides took of each criterion that all of them have."""
+        """The values of the sides of each criterion that all of them have."""
         has_all = [name for name, values in self.taken.items() if values.keys() >= self.scores.keys()]
         return {name: {side: self.taken[name][side] for side in self.scores} for name in has_all}
 
