@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from gpuagent_collector.answers.jobs import Chosen, Job, find_jobs, find_parts, money, share
+from gpuagent_collector.answers.jobs import Job, find_jobs, money, share
 from gpuagent_collector.json_cells import read_words
 from gpuagent_collector.present.answer import Answer, Caveat, Section, Verbatim
 from gpuagent_collector.present.human import duration, in_unit, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.jobs import Chosen, read_parts
 from gpuagent_collector.runs.words import write_command
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import counted
@@ -97,7 +98,7 @@ def answer_job(ask: Ask, *, name: str, prices: Prices | None = None) -> Answer:
     if not found:
         raise MisuseError(f"no job is named {name[:80]!r}; `collector jobs` lists them")
     job = found[0]
-    (parts,) = find_parts(ask, [job.row])
+    (parts,) = read_parts(ask, [job.row])
     ids = ", ".join({str(part["owner_id"]) for part in parts})
     # As many bins as there may be samples.
     seconds = max(job.row["seconds"], 1.0)
