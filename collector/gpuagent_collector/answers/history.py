@@ -23,6 +23,7 @@ from gpuagent_collector.runs.cells import first_few
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import Choice, find_runs
+from gpuagent_collector.runs.job_runs import name_of_job, take_jobs
 from gpuagent_collector.runs.like import like_key
 from gpuagent_collector.runs.releases import Release, States, find_releases, load_states
 from gpuagent_collector.runs.repeating import Recorded, find_recorded
@@ -138,7 +139,8 @@ def study_history(ask: Ask, request: Request) -> History:
     if request.metric is not None and request.metric not in BY_NAME:
         raise MisuseError(f"--metric {request.metric} is not stored with runs; {hint_at(request.metric, BY_NAME)}")
     found = find_runs(ask, find_facet("platform"), **request.conditions)
-    runs = [run for run in found if run.status == "succeeded" and run.started_at and run.node_count == 1]
+    known = [run for run in found if run.status == "succeeded" and run.started_at]
+    runs = [run for run in known if run.node_count == 1 or request.jobs]
     facts = load_facts(ask, [run.run_id for run in runs], request.stat)
     names = [request.metric] if request.metric else DEFAULT_PRIMARIES
     name = next((one for one in names if facts.values(runs, one)), None)
@@ -150,7 +152,8 @@ def study_history(ask: Ask, request: Request) -> History:
     groups: dict[tuple[object, ...], list[Run]] = defaultdict(list)
     for run in sorted(runs, key=lambda run: (run.started_at, run.run_id)):
         if facts.value(run, name) is not None:
-            groups[like_key(run, "image"), run.nodes].append(run)
+            # Jobs of a cluster are wherever there was room.
+            groups[like_key(run, "image"), run.platform if request.jobs else run.nodes].append(run)
     valued = [(members, *_values(members, facts, name)) for members in groups.values()]
     tested = sum(1 for *_, values, _ in valued if len(values) >= 2 * LEAST_PART)
     level = request.alpha / max(1, tested)
@@ -169,7 +172,7 @@ def study_history(ask: Ask, request: Request) -> History:
         if request.metric
         else tuple(sorted({run.workload for run in runs} - {one.workload for one in series})),
     )
-    if tested:
+    if tested or request.jobs:
         return history
     ids = [run_id for one in history.first_work for run_id in one.run_ids]
     return replace(history, recorded=find_recorded(ask, ids))
@@ -204,7 +207,9 @@ def _make_series(
     changes = find_changes(values, alpha=level) if is_tested else []
     ends = [*(change.index for change in changes), len(values)]
     p_values = [None, *(change.p_value for change in changes)]
-    releases = find_releases(runs, states)
+    # Facts of several nodes, as jobs have them, differ without any change.
+    is_on_one = len({run.nodes for run in runs}) == 1
+    releases = find_releases(runs, states) if is_on_one else []
     times = [run.started_at for run in runs if run.started_at]
     levels: list[Level] = []
     for start, end, p_value in zip([0, *ends[:-1]], ends, p_values, strict=True):
@@ -232,7 +237,7 @@ def _make_series(
         command=runs[-1].command,
         run_ids=tuple(run.run_id for run in runs),
         circumstances=", ".join(each for each in like_key(runs[-1], "image").circumstances if each != "none"),
-        node=runs[-1].nodes or "unknown node",
+        node=(runs[-1].nodes if is_on_one else runs[-1].platform) or "unknown node",
         levels=tuple(levels),
         quiet=tuple(release for _, release in releases if release not in beside),
         is_daily=is_daily,
@@ -320,7 +325,7 @@ def _change(before: Level, after: Level) -> str:
 
 def answer_history(ask: Ask, **asked: Any) -> Answer:
     """Answer the command; `asked` are the fields of a request."""
-    return render(study_history(ask, Request(**asked)))
+    return render(study_history(ask, Request(**take_jobs(ask, asked))))
 
 
 def render(history: History) -> Answer:
@@ -366,6 +371,8 @@ def render(history: History) -> Answer:
 
 def _next(history: History) -> str | None:
     """Return the command that tests the newest change of a fact that is shown, or makes the runs that are missing."""
+    if history.request.jobs:
+        return write_command("peers", {}, sides=[name_of_job(history.series[0].run_ids[-1])])
     if history.recorded:
         commands = [one.command for one in history.first_work]
         return history.recorded.repeat_command(commands, history.series[0].workload)

@@ -106,7 +106,7 @@ def answer_job(ask: Ask, *, name: str, prices: Prices | None = None) -> Answer:
     curve = ask(_CURVE.format(ids=ids, bins=bins), [str(job.row["started_at"]), seconds])
     like: list[Job] = []
     if None not in (job.row["title"], job.row["user_name"]):
-        named = find_jobs(ask, Chosen(user=job.row["user_name"], title=job.row["title"]), None)
+        named = find_jobs(ask, Chosen(user=job.row["user_name"], name=job.row["title"]), None)
         like = [each for each in named if each.row["job"] != job.row["job"]]
     return render(Study(job=job, parts=parts, curve=curve, like=like), others=len(found) - 1)
 

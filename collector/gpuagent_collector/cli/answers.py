@@ -27,6 +27,7 @@ from gpuagent_collector.cli.selection import (
     DELTA,
     EACH,
     EXPERIMENT,
+    JOBS,
     LIMITS,
     PLATFORM,
     PRICES,
@@ -286,7 +287,7 @@ def _weights(_context: click.Context, _option: click.Parameter, text: str | None
     return weights
 
 
-_JOBS = (
+_LISTED_JOBS = (
     click.option("--user", type=NAME, metavar="NAME", help="Only jobs of this user."),
     click.option("--project", type=NAME, metavar="NAME", help="Only jobs of this account."),
     click.option(
@@ -335,7 +336,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             "--since 4w --limit 1000 --json",
         ),
         function="answers.jobs:answer_jobs",
-        options=(_count("--limit", 100, "Most jobs to list."), *_JOBS),
+        options=(_count("--limit", 100, "Most jobs to list."), *_LISTED_JOBS),
     ),
     "job": AnswerCommand(
         details="""
@@ -354,7 +355,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         """,
         examples=("", "--since 7d --prices prices.yaml", "--user alice --json"),
         function="answers.jobs:answer_idle",
-        options=_JOBS,
+        options=_LISTED_JOBS,
     ),
     "compare": AnswerCommand(
         details="""
@@ -409,6 +410,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             _facet("--rows", help="Rows of --table.  [default: workload]"),
             _facet("--columns", help="Columns of --table.  [default: that of --by]"),
             EACH,
+            JOBS,
             click.option("--specs", is_flag=True, help="Print the hardware and software of the sides alone."),
             click.option("--no-series", is_flag=True, help="With --all, leave out the charts over time."),
             PRICES,
@@ -595,7 +597,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         finds_more=True,
         options=(
             click.argument("name", required=False, metavar="[RUN|NODE]"),
-            *(WORKLOAD, RUNS, EACH),
+            *(WORKLOAD, RUNS, EACH, JOBS),
             click.option("--reference", is_flag=True, help="Compare with the published runs of docs/reference."),
         ),
     ),
@@ -636,7 +638,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             "nightly --format csv > levels.csv",
         ),
         function="answers.history:answer_history",
-        options=(_STORED_WORKLOAD, RUNS, TESTED),
+        options=(_STORED_WORKLOAD, RUNS, TESTED, JOBS),
     ),
     "scaling": AnswerCommand(
         details="""

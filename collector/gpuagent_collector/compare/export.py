@@ -42,6 +42,7 @@ from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import parse_arguments
 from gpuagent_collector.runs.cells import CANCELLED, Block, Layout, describe, tell_apart
 from gpuagent_collector.runs.facets import name_sides
+from gpuagent_collector.runs.job_runs import take_jobs
 from gpuagent_collector.runs.specs import spec_table
 from gpuagent_collector.runs.words import write_command
 from gpuagent_collector.statistics.verdicts import Verdict
@@ -62,6 +63,7 @@ def answer_compare(
     **asked: Any,
 ) -> Answer:
     """Answer the command; `asked` are the fields of a request. It fails for a shown regression."""
+    asked = take_jobs(ask, asked)
     if specs and table:
         raise MisuseError("--specs and --table are two answers; give one of them")
     if junit and max_regression is None:

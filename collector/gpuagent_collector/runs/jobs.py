@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from gpuagent_collector.query.ask import Ask, literal
+from gpuagent_collector.query.condition import parenthesised
 
 # What an agent recorded of one owner or one of its GPUs counts once: the last word, and the highest counts. After a
 # restart the next agent counts on from 0, but for CPU time, which the group has. Two agents that watched at the same
@@ -112,10 +113,12 @@ GROUP BY kind, job, user_name, platform, only_node HAVING {having}
         sum(gpus_idle_now) AS all_idle_now
     FROM jobs
 )
-SELECT jobs.*, together.* FROM jobs, together ORDER BY is_running DESC, started_at DESC, job LIMIT {limit}
+SELECT jobs.*, together.* FROM jobs, together WHERE {where} ORDER BY is_running DESC, started_at DESC, job LIMIT {limit}
 """
 
-_DETAILS = "any_value(command) AS command,"
+_DETAILS = """
+    any_value(command) AS command, list_sort(list_distinct(list(session_id))) AS session_ids,
+    list_distinct(list(device_id) FILTER (coalesce(is_held, 1) = 1)) AS device_ids,"""
 
 _NAMED = "(SELECT owner_id FROM owners LEFT JOIN sessions USING (session_id) WHERE {condition})"
 _SINCE = """(
@@ -144,28 +147,39 @@ _PARTS = "SELECT * FROM parts ORDER BY hostname, device_id NULLS FIRST"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """The jobs to take; None: all. `since` counts from the newest record of the store; `details` adds the command."""
+    """The jobs to take; None: all.
+
+    Attributes:
+        since: counts from the newest record of the store.
+        job: what people call one job; jobs: the same of several, in full.
+        name: the name of jobs; of those without one, what they are called.
+        where: an SQL condition on the columns of a job.
+        details: whether the command, the agents and the GPUs of each job are read too.
+    """
 
     user: str | None = None
     project: str | None = None
     since: timedelta | None = None
     job: str | None = None
-    title: str | None = None
+    jobs: Sequence[str] | None = None
+    name: str | None = None
+    where: str | None = None
     only_idle: bool = False
+    only_ended: bool = False
     details: bool = False
     limit: int = 100
 
 
 def read_jobs(ask: Ask, chosen: Chosen) -> list[dict[str, Any]]:
     """Return what the store has of each job, those that run first, then the newest first."""
-    named = {"user_name": chosen.user, "account": chosen.project, "title": chosen.title}
+    named = {"user_name": chosen.user, "account": chosen.project, "coalesce(title, job)": chosen.name}
     # As literals: where pandas is installed, DuckDB imports it for a parameter, which takes longer than the answer.
     conditions = [f"{column} = {literal(value)}" for column, value in named.items() if value is not None]
     if chosen.job is not None:
-        name = literal(chosen.job)
-        # The whole ID of a container has 64 characters, the short one 12, and lists show 23.
-        container = f"length(job) = 64 AND length({name}) >= 12 AND starts_with(job, {name})"
-        conditions.append(f"({name} IN (job, number, hostname || '/' || job) OR {container})")
+        conditions.append(_called(chosen.job))
+    if chosen.jobs is not None:
+        names = "(SELECT unnest(CAST(? AS VARCHAR[])))"
+        conditions.append(f"(job IN {names} OR hostname || '/' || job IN {names})")
     condition = " AND ".join(conditions) or "true"
     # An owner that was ever called so is read; what it was called last decides.
     owners = [_NAMED.format(condition=condition)] if conditions else []
@@ -177,14 +191,31 @@ def read_jobs(ask: Ask, chosen: Chosen) -> list[dict[str, Any]]:
         owners.append(_SINCE.format(since=f"TIMESTAMP {literal(begin['since'])}"))
         of_time = f"time >= TIMESTAMP {literal(begin['first'])}"
     counted = _COUNTED.format(chosen=" INTERSECT ".join(owners) or "SELECT owner_id FROM owners", of_time=of_time)
+    where = ["NOT is_running AND NOT is_lost"] if chosen.only_ended else []
+    where += [parenthesised(chosen.where)] if chosen.where else []
     jobs = _JOBS.format(
         condition=condition,
         having="sum(idle_seconds) > 0" if chosen.only_idle else "true",
+        where=" AND ".join(where) or "true",
         limit=chosen.limit,
         details=_DETAILS if chosen.details else "",
     )
-    rows = ask(counted + jobs)
+    rows = ask(counted + jobs, [] if chosen.jobs is None else [list(chosen.jobs)] * 4)
     return [{**row, "nodes": sorted(filter(None, row["nodes"]))} for row in rows]
+
+
+def is_known(ask: Ask, name: str) -> bool:
+    """Return whether a job is called so, or has this name."""
+    condition = f"{_called(name)} OR title = {literal(name)}"
+    return bool(ask(f"SELECT 1 FROM owners LEFT JOIN sessions USING (session_id) WHERE {condition} LIMIT 1"))  # noqa: S608
+
+
+def _called(name: str) -> str:
+    """Return the SQL condition that a job is called so."""
+    text = literal(name)
+    # The whole ID of a container has 64 characters, the short one 12, and lists show 23.
+    container = f"length(job) = 64 AND length({text}) >= 12 AND starts_with(job, {text})"
+    return f"({text} IN (job, number, hostname || '/' || job) OR {container})"
 
 
 def read_parts(ask: Ask, rows: Sequence[Mapping[str, Any]]) -> list[list[dict[str, Any]]]:
