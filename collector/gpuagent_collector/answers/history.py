@@ -82,6 +82,7 @@ class Series:
         quiet: facts that changed where no change of level is shown.
         is_daily: whether each value is the median of a day; otherwise each is a run's.
         days: number of days with runs.
+        nodes: number of nodes; of more than one, as jobs have, facts are not compared.
         is_tested: whether there are enough values for a change.
     """
 
@@ -95,6 +96,7 @@ class Series:
     quiet: tuple[Release, ...]
     is_daily: bool
     days: int
+    nodes: int
     is_tested: bool
     unit: str
 
@@ -208,8 +210,8 @@ def _make_series(
     ends = [*(change.index for change in changes), len(values)]
     p_values = [None, *(change.p_value for change in changes)]
     # Facts of several nodes, as jobs have them, differ without any change.
-    is_on_one = len({run.nodes for run in runs}) == 1
-    releases = find_releases(runs, states) if is_on_one else []
+    nodes = len({run.nodes for run in runs})
+    releases = find_releases(runs, states) if nodes == 1 else []
     times = [run.started_at for run in runs if run.started_at]
     levels: list[Level] = []
     for start, end, p_value in zip([0, *ends[:-1]], ends, p_values, strict=True):
@@ -237,11 +239,12 @@ def _make_series(
         command=runs[-1].command,
         run_ids=tuple(run.run_id for run in runs),
         circumstances=", ".join(each for each in like_key(runs[-1], "image").circumstances if each != "none"),
-        node=(runs[-1].nodes if is_on_one else runs[-1].platform) or "unknown node",
+        node=(runs[-1].nodes if nodes == 1 else runs[-1].platform) or "unknown node",
         levels=tuple(levels),
         quiet=tuple(release for _, release in releases if release not in beside),
         is_daily=is_daily,
         days=len({time.date() for time in times}),
+        nodes=nodes,
         is_tested=is_tested,
         unit=unit,
     )
@@ -279,6 +282,8 @@ def _changes(history: History) -> str:
         evidence = f"{_change(before, after)}, {before.values} and {after.values} {_counted(series)}"
         changed = ", ".join(release.words for release in after.releases)
         cause = f"Changed at that time: {changed}." if changed else "No recorded fact changed at that time."
+        if series.nodes > 1:
+            cause = f"They were on {series.nodes} nodes, so facts were not compared."
         sentences.append(
             f"{series.workload} on {series.node}: {title} {moved} {levels} on {_time(series, after.first)} "
             f"({evidence}, p = {significant(after.p_value or 0.0, 2)}). {cause}"
@@ -311,9 +316,13 @@ def _untested(history: History, title: str) -> str:
         among = f"{write(min(medians))} to {write(max(medians))} in {len(series)} settings"
         each += " of each setting"
     lacking = history.recorded.lacking if history.recorded and _next(history) else ""
+    takes = f"{2 * LEAST_PART} runs of one setting on one node"
+    if history.request.jobs:
+        takes = f"{2 * LEAST_PART} jobs of one user and name with as many CPUs, GPUs and nodes"
+        each = each.replace("run", "job")
     return (
-        f"Nothing shows yet whether {title} changed over time: it takes {2 * LEAST_PART} runs of one setting on one "
-        f"node, and there {'is' if each == '1 run' else 'are'} {each}. It is {among}. {lacking}".rstrip()
+        f"Nothing shows yet whether {title} changed over time: it takes {takes}, and there "
+        f"{'is' if each in ('1 run', '1 job') else 'are'} {each}. It is {among}. {lacking}".rstrip()
     )
 
 
@@ -472,6 +481,7 @@ def _notes(series: Series) -> Iterator[str]:
 
 def _legend(history: History) -> str:
     request = history.request
+    jobs = "How jobs ended is not recorded, so those that failed count too." if request.jobs else ""
     return (
         "A level is a stretch without a shown change. Changes are found by binary segmentation of ranks, with the "
         f"p-value of random orders of the same values; each series is tested at {percent(history.level)}, so that at "
@@ -479,5 +489,5 @@ def _legend(history: History) -> str:
         f"{2 * LEAST_PART} or more days, each day counts once, with its median: runs of a day have much in common. "
         "With fewer days each run counts, and a difference between days shows as a change. Days that resemble their "
         "neighbours give more false changes. A fact that changed at the same time need not be the cause. Changes have "
-        "no intervals, because their places were chosen by their size: `collector compare --before EVENT` has."
-    )
+        f"no intervals, because their places were chosen by their size: `collector compare --before EVENT` has. {jobs}"
+    ).rstrip()

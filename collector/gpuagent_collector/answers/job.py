@@ -31,7 +31,10 @@ _PREPARES_SECONDS = 15 * 60
 # From so many other jobs on the sentences name what lies outside of all of them.
 _ENOUGH = 5
 
-# What jobs of one user and name are compared in.
+# In which jobs of one user and name agree that are alike, as those that `collector peers` compares.
+_ALIKE = ("gpus_held", "held_cores", "node_count", "kind")
+
+# What they are compared in.
 _COMPARED: Sequence[tuple[str, str, str, Callable[[float], str]]] = (
     ("seconds", "duration", "row.seconds", duration),
     ("gpu_percent", "GPU %", "gpu_percent", significant),
@@ -107,7 +110,8 @@ def answer_job(ask: Ask, *, name: str, prices: Prices | None = None) -> Answer:
     like: list[Job] = []
     if None not in (job.row["title"], job.row["user_name"]):
         named = find_jobs(ask, Chosen(user=job.row["user_name"], name=job.row["title"]), None)
-        like = [each for each in named if each.row["job"] != job.row["job"]]
+        alike = [each for each in named if all(each.row[held] == job.row[held] for held in _ALIKE)]
+        like = [each for each in alike if each.row["job"] != job.row["job"]]
     return render(Study(job=job, parts=parts, curve=curve, like=like), others=len(found) - 1)
 
 
@@ -195,14 +199,16 @@ def _because(study: Study) -> str:
 
 
 def _against_others(study: Study) -> str:
-    known = [one.gpu_percent for one in study.like if one.gpu_percent is not None]
-    if not known or study.job.gpu_percent is None:
-        text = ""
-    else:
-        jobs = f"{counted(len(known), 'other job')} of this user and name"
-        text = f"GPU use of {jobs}: {significant(median(known), 2)} % (median); this one {study.job.gpu_percent:.0f} %."
-    outside = [one for one in _compared(study).rows if one["jobs"] >= _ENOUGH and one["outside"]]
+    """Return its duration and GPU use beside the ended jobs like it, and in what it is outside all of them."""
+    compared = _compared(study).rows
+    shown = [one for one in compared if one["figure"] in ("seconds", "gpu_percent")]
+    if not shown:
+        return ""
+    others = counted(max(one["jobs"] for one in shown), "ended job")
+    figures = [f"{one['title']} {one['show'](one['this'])} against {one['show'](one['median'])}" for one in shown]
+    outside = [one for one in compared if one["jobs"] >= _ENOUGH and one["outside"]]
     words = [f"{one['title']} is {one['outside']} than in all {one['jobs']}" for one in outside]
+    text = f"Beside the median of {others} like it: {', '.join(figures)}."
     return " ".join(filter(None, (text, f"Its {'; its '.join(words)} others." if words else "")))
 
 
@@ -318,4 +324,6 @@ def _next(study: Study) -> str | None:
     user = study.job.row["user_name"]
     if study.job.row["idle_gpu_seconds"]:
         return write_command("idle", {"--user": user})
+    if study.job.state == "ended" and any(each.state == "ended" for each in study.like):
+        return write_command("peers", {}, sides=[study.job.row["job"]])
     return write_command("jobs", {"--user": user}) if user else None

@@ -284,11 +284,12 @@ def answer(peers: Peers) -> str:
     if known:
         outside = [f"{place.metric.title} {place.part}".strip() for place in known if place.is_outside]
         # A range that holds 95 % of sound peers leaves the others outside.
+        kind = "ordinary job" if peers.request.jobs else "sound run"
         expected = significant(sum(1 - place.tolerance.content for place in known if place.tolerance), 2)
         names = f" ({', '.join(outside)})" if outside else ""
         sentences.append(
             f"{len(outside)} of {counted(len(known), 'other figure')} {'is' if len(outside) == 1 else 'are'} outside "
-            f"the range{names}; for a sound run {expected} would be by chance."
+            f"the range{names}; for {'an' if peers.request.jobs else 'a'} {kind} {expected} would be by chance."
         )
     return " ".join(sentences)
 

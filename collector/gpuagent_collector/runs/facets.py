@@ -99,8 +99,8 @@ FACETS: tuple[Facet, ...] = (
     Facet(name="command", plural="commands", expression=_OWN_PROGRAM, argument="", preposition="with"),
     Facet(name="workload", plural="workloads", expression="run.workload", preposition="of", describes=True),
     # Of jobs alone.
-    Facet(name="user", plural="users", expression="NULL", parameters=frozenset({"user"}), preposition="of"),
-    Facet(name="name", plural="names", expression="NULL", preposition="of"),
+    Facet(name="user", plural="users", expression="NULL", parameters=frozenset({"user"}), preposition="for"),
+    Facet(name="name", plural="names", expression="NULL", preposition="for"),
     Facet(name="run", plural="runs", expression="run.run_id", preposition="in"),
     Facet(name="all", plural="runs", expression="'all runs'", preposition="over"),
 )

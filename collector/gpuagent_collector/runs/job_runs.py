@@ -12,6 +12,7 @@ from typing import Any
 from gpuagent_collector.query.ask import Ask, literal
 from gpuagent_collector.runs.facets import JOINT, Facet
 from gpuagent_collector.runs.jobs import Chosen, is_known, read_jobs
+from gpuagent_collector.runs.words import write_command
 from gpuagent_common.errors import MisuseError
 
 # Jobs have their number for an identity, which as that of a run follows this word: no agent names a run so.
@@ -24,7 +25,6 @@ MOST_JOBS = 10_000
 # A figure of runs that says the same of jobs → what it is in the row of a job.
 _FIGURES = {
     "run_seconds": "seconds",
-    "gpus": "gpus_used",
     "gpu_memory_used_bytes": "gpu_memory_max_bytes",
     "gpu_energy_run_joules": "energy_joules",
     "process_anonymous_peak_bytes": "memory_max_bytes",
@@ -34,6 +34,11 @@ _FIGURES = {
 def is_job(run_id: str) -> bool:
     """Return whether this is the identity of a job."""
     return run_id.startswith(_WORD)
+
+
+def are_jobs(run_ids: Sequence[str]) -> bool:
+    """Return whether these are jobs: nothing compares them with runs."""
+    return bool(run_ids) and is_job(run_ids[0])
 
 
 def name_of_job(run_id: str) -> str:
@@ -57,7 +62,7 @@ def take_jobs(ask: Ask, asked: Mapping[str, Any], name: str | None = None) -> di
     named = [*sides, *(found[key] for key in ("workload", name) if key and found.get(key))]
     found["jobs"] = found["jobs"] or bool({"user", "name"}.intersection(facets))
     if named and not found["jobs"]:
-        found["jobs"] = not ask(_OF_RUNS, [named[0]] * 5) and all(is_known(ask, name_of_job(each)) for each in named)
+        found["jobs"] = not ask(_OF_RUNS, [named[0]] * 5) and is_known(ask, name_of_job(named[0]))
     if not found["jobs"]:
         return found
     for option, is_given in (("--each", found.get("each")), ("--reference", found.pop("reference", False))):
@@ -65,7 +70,9 @@ def take_jobs(ask: Ask, asked: Mapping[str, Any], name: str | None = None) -> di
             raise MisuseError(f"jobs have no steps, parts or published runs; leave out {option}")
     if name and found[name]:
         found[name] = _find_job(ask, found[name])
-    if sides and found["by"] in ("platform", "run") and is_known(ask, name_of_job(sides[0])):
+    if sides and found["by"] == "platform" and read_jobs(ask, Chosen(name=sides[0], limit=1)):
+        found["by"] = "name"
+    elif sides and found["by"] in ("platform", "run"):
         found["by"], found["values"] = "run", tuple(_find_job(ask, side) for side in sides)
         jobs = {part for run_id in found["values"] for part in (name_of_job(run_id), run_id.rpartition("/")[2])}
         found["also"] = f"job IN ({', '.join(map(literal, sorted(jobs)))})"
@@ -78,15 +85,16 @@ WHERE starts_with(run_id, ?) OR workload = ? OR runs.platform = ? OR hostname = 
 
 
 def _find_job(ask: Ask, name: str) -> str:
-    """Return the identity of the newest job that is called so.
+    """Return the identity of the job that is called so, or of the newest one with this name that has ended.
 
     Raises MisuseError: there is none, or it has not ended.
     """
-    found = read_jobs(ask, Chosen(job=name_of_job(name), details=True, limit=1))
+    found = read_jobs(ask, Chosen(job=name_of_job(name), limit=1)) or _read(ask, name=name)
     if not found:
         raise MisuseError(f"no job is called {name[:80]}; `collector jobs` lists them")
     if not _has_ended(found[0]):
-        raise MisuseError(f"the job {name[:80]} has not ended, so it cannot be compared; try `collector job`")
+        shown = write_command("job", {}, sides=[name[:80]])
+        raise MisuseError(f"the job {name[:80]} has not ended, so it cannot be compared; `{shown}` shows it")
     return _identity(found[0])
 
 
@@ -110,8 +118,9 @@ def read_job_runs(ask: Ask, facet: Facet, *, name: str | None = None, where: str
     names = {_name(row) for row in found}
     runs = []
     for row in reversed(found):
-        devices = ", ".join(kinds[_identity(row)]) or None
-        given: dict[str, Any] = {"user": row["user_name"], "gpus": row["gpus_held"] or row["gpus_seen"]}
+        gpus = _gpus(row)
+        unknown = "unknown GPUs" if gpus is None and row["kind"] == "slurm" else None
+        given: dict[str, Any] = {"user": row["user_name"], "gpus": gpus}
         given |= {"nodes": row["node_count"]} if row["node_count"] > 1 else {}
         run = {
             "run_id": _identity(row),
@@ -121,7 +130,7 @@ def read_job_runs(ask: Ask, facet: Facet, *, name: str | None = None, where: str
             "image": None,
             "interference": None,
             "limits": f"{row['held_cores']:g} CPUs" if row["held_cores"] else None,
-            "device": devices,
+            "device": ", ".join(kinds[_identity(row)]) or unknown,
             "node_count": row["node_count"],
             "nodes": ", ".join(row["nodes"]) or None,
             "experiment": None,
@@ -141,20 +150,26 @@ def read_job_runs(ask: Ask, facet: Facet, *, name: str | None = None, where: str
     return runs
 
 
+def read_chosen(ask: Ask, run_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return what the store has of these jobs, by their identities."""
+    wanted = set(run_ids)
+    rows = _read(ask, jobs=[name_of_job(run_id) for run_id in wanted])
+    return {_identity(row): row for row in rows if _identity(row) in wanted}
+
+
 def read_job_facts(ask: Ask, run_ids: Iterable[str]) -> dict[str, Any]:
     """Return the facts about jobs: their figures, and the nodes and GPUs that they had."""
-    wanted = set(run_ids)
-    rows = [row for row in _read(ask, jobs=[name_of_job(run_id) for run_id in wanted]) if _identity(row) in wanted]
-    sessions = _by_key(ask, "sessions", rows)
-    devices = _by_key(ask, "session_devices", rows)
+    rows = read_chosen(ask, run_ids)
+    sessions = _by_key(ask, "sessions", rows.values())
+    devices = _by_key(ask, "session_devices", rows.values())
     metrics, of_sessions, of_devices = {}, {}, {}
-    for row in rows:
+    for run_id, row in rows.items():
         figures = {metric: row[column] for metric, column in _FIGURES.items()}
+        figures["gpus"] = None if _gpus(row) is None else row["gpus_used"]
         if row["held_gpu_seconds"] and row["gpu_seconds"] is not None:
             figures["gpu_utilization_percent"] = 100 * row["gpu_seconds"] / row["held_gpu_seconds"]
         if row["node_seconds"] and row["cpu_seconds"] is not None:
             figures["process_cpu_cores"] = row["cpu_seconds"] / row["node_seconds"] * row["node_count"]
-        run_id = _identity(row)
         metrics[run_id] = {metric: float(value) for metric, value in figures.items() if value is not None}
         of_sessions[run_id] = [record for key in row["session_ids"] for record in sessions[key]]
         held = set(row["device_ids"] or ())
@@ -173,12 +188,18 @@ def _read(
     jobs: Sequence[str] | None = None,
 ) -> list[dict[str, Any]]:
     """Return the newest ended jobs."""
-    chosen = Chosen(name=name, user=user, where=where, jobs=jobs, only_ended=True, details=True, limit=MOST_JOBS)
-    return read_jobs(ask, chosen)
+    return read_jobs(
+        ask, Chosen(name=name, user=user, where=where, jobs=jobs, only_ended=True, details=True, limit=MOST_JOBS)
+    )
 
 
 def _has_ended(row: Mapping[str, Any]) -> bool:
     return not row["is_running"] and not row["is_lost"]
+
+
+def _gpus(row: Mapping[str, Any]) -> int | None:
+    """Return the GPUs that a job held, where this is unknown those it was seen on; None: nothing is known."""
+    return row["gpus_held"] or row["gpus_seen"] or (0 if row["is_holder"] == 0 else None)
 
 
 def _name(row: Mapping[str, Any]) -> str:
@@ -192,7 +213,7 @@ def _identity(row: Mapping[str, Any]) -> str:
     return f"{_WORD}{row['nodes'][0]}/{row['job']}"
 
 
-def _by_key(ask: Ask, table: str, rows: Sequence[Mapping[str, Any]]) -> dict[int, list[dict[str, Any]]]:
+def _by_key(ask: Ask, table: str, rows: Iterable[Mapping[str, Any]]) -> dict[int, list[dict[str, Any]]]:
     """Return the rows of a table about the agents that saw these jobs, by session."""
     keys = sorted({key for row in rows for key in row["session_ids"]})
     found: dict[int, list[dict[str, Any]]] = defaultdict(list)

@@ -56,6 +56,7 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     runs.short,
     runs.warming_up,
     runs.whole_run,
+    runs.of_jobs,
     runs.energy_methods,
     figures.unpriced,
     figures.currencies,

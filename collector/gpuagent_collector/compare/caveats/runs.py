@@ -15,6 +15,7 @@ from gpuagent_collector.runs.arguments import differing_arguments, identify_comm
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, Cell, Layout, cancelled_caveat
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import CONDITIONS, FACETS, Facet, can_name
+from gpuagent_collector.runs.job_runs import are_jobs
 from gpuagent_collector.runs.words import reasons
 from gpuagent_common.text import counted
 
@@ -45,6 +46,16 @@ def gaps(evidence: Evidence) -> Iterator[Caveat]:
             code="gaps",
             text=f"samples are missing in {where}" + (f", for up to {significant(longest)} s" if longest else ""),
             remedy="means and peaks may miss that time; the table `gaps` has the reasons",
+        )
+
+
+def of_jobs(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn that jobs that failed count as well."""
+    if are_jobs(evidence.layout.run_ids):
+        yield Caveat(
+            code="jobs",
+            text="how jobs ended is not recorded, so those that failed count too",
+            remedy='leave out those that ended early: `--where "seconds > 600"`',
         )
 
 
