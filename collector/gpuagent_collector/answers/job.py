@@ -69,12 +69,17 @@ FROM risen GROUP BY bin ORDER BY bin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """One job: its parts by node and GPU, its curve, and other jobs of its user with its name."""
+    """One job: its parts by node and GPU, its curve, and other jobs of its user with its name.
+
+    Attributes:
+        is_alike: whether these had as many CPUs, GPUs and nodes; else no such job is known, and these had others.
+    """
 
     job: Job
     parts: Sequence[dict[str, Any]]
     curve: Sequence[dict[str, Any]]
     like: Sequence[Job]
+    is_alike: bool
 
     @property
     def nodes(self) -> int:
@@ -108,11 +113,13 @@ def answer_job(ask: Ask, *, name: str, prices: Prices | None = None) -> Answer:
     bins = max(1, min(_BINS, int(seconds / 5)))
     curve = ask(_CURVE.format(ids=ids, bins=bins), [str(job.row["started_at"]), seconds])
     like: list[Job] = []
+    alike: list[Job] = []
     if None not in (job.row["title"], job.row["user_name"]):
         named = find_jobs(ask, Chosen(user=job.row["user_name"], name=job.row["title"]), None)
-        alike = [each for each in named if all(each.row[held] == job.row[held] for held in _ALIKE)]
-        like = [each for each in alike if each.row["job"] != job.row["job"]]
-    return render(Study(job=job, parts=parts, curve=curve, like=like), others=len(found) - 1)
+        like = [each for each in named if each.row["job"] != job.row["job"]]
+        alike = [each for each in like if all(each.row[held] == job.row[held] for held in _ALIKE)]
+    study = Study(job=job, parts=parts, curve=curve, like=alike or like, is_alike=bool(alike))
+    return render(study, others=len(found) - 1)
 
 
 def render(study: Study, *, others: int = 0) -> Answer:
@@ -208,7 +215,8 @@ def _against_others(study: Study) -> str:
     figures = [f"{one['title']} {one['show'](one['this'])} against {one['show'](one['median'])}" for one in shown]
     outside = [one for one in compared if one["jobs"] >= _ENOUGH and one["outside"]]
     words = [f"{one['title']} is {one['outside']} than in all {one['jobs']}" for one in outside]
-    text = f"Beside the median of {others} like it: {', '.join(figures)}."
+    which = "like it" if study.is_alike else "of this user and name, with other CPUs, GPUs or nodes"
+    text = f"Beside the median of {others} {which}: {', '.join(figures)}."
     return " ".join(filter(None, (text, f"Its {'; its '.join(words)} others." if words else "")))
 
 
@@ -324,6 +332,6 @@ def _next(study: Study) -> str | None:
     user = study.job.row["user_name"]
     if study.job.row["idle_gpu_seconds"]:
         return write_command("idle", {"--user": user})
-    if study.job.state == "ended" and any(each.state == "ended" for each in study.like):
+    if study.is_alike and study.job.state == "ended" and any(each.state == "ended" for each in study.like):
         return write_command("peers", {}, sides=[study.job.row["job"]])
     return write_command("jobs", {"--user": user}) if user else None

@@ -11,15 +11,13 @@ from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.prices.jobs import find_costs
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.jobs import Chosen, read_jobs
+from gpuagent_collector.runs.jobs import A_MONTH, Chosen, read_jobs
 from gpuagent_collector.runs.words import write_command
 from gpuagent_common.text import counted
 
 _HOUR_SECONDS = 3600.0
 # A terminal of this width folds long names: further tables would not fit below.
 USUAL_COLUMNS = 80
-# Lists go so far back by default: those of years take seconds.
-A_MONTH = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

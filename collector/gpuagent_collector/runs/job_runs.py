@@ -7,11 +7,12 @@ program ended: every job that ended counts, and what agents do not count of jobs
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpuagent_collector.query.ask import Ask, literal
 from gpuagent_collector.runs.facets import JOINT, Facet
-from gpuagent_collector.runs.jobs import Chosen, is_known, read_jobs
+from gpuagent_collector.runs.jobs import A_MONTH, Chosen, is_known, read_jobs
 from gpuagent_collector.runs.words import write_command
 from gpuagent_common.errors import MisuseError
 
@@ -105,7 +106,7 @@ def read_job_runs(ask: Ask, facet: Facet, *, name: str | None = None, where: str
         ask: runs a query on the store.
         facet: its values are the sides.
         name: the jobs' name, or one of the jobs: then those of its user with its name; None: all.
-        where: an SQL condition on the columns of a job.
+        where: an SQL condition on the columns of a job. Without it and a name, the jobs are those of 30 days.
 
     Raises MisuseError: the condition is invalid.
     """
@@ -188,9 +189,9 @@ def _read(
     jobs: Sequence[str] | None = None,
 ) -> list[dict[str, Any]]:
     """Return the newest ended jobs."""
-    return read_jobs(
-        ask, Chosen(name=name, user=user, where=where, jobs=jobs, only_ended=True, details=True, limit=MOST_JOBS)
-    )
+    since = A_MONTH if name is None and where is None and jobs is None else None
+    chosen = Chosen(name=name, user=user, where=where, jobs=jobs, since=since)
+    return read_jobs(ask, replace(chosen, only_ended=True, details=True, limit=MOST_JOBS))
 
 
 def _has_ended(row: Mapping[str, Any]) -> bool:

@@ -9,6 +9,9 @@ from typing import Any
 from gpuagent_collector.query.ask import Ask, literal
 from gpuagent_collector.query.condition import parenthesised
 
+# Lists go so far back by default: those of years take seconds.
+A_MONTH = timedelta(days=30)
+
 # What an agent recorded of one owner or one of its GPUs counts once: the last word, and the highest counts. After a
 # restart the next agent counts on from 0, but for CPU time, which the group has. Two agents that watched at the same
 # time, such as a job's own and the node's, saw the same; the one that watched longer counts. The last state of a job
