@@ -363,8 +363,9 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         whether the sides differ, are equal (=), are inconclusive (~), or have too few runs; for all other
         metrics it prints 95 % intervals. One side, or --by workload, is described by its values. FACET is
         platform, environment, interference, limits, device, node, nodes, workload, run, all, parameter:KEY or
-        label:KEY; for your own programs also argument:NAME, such as argument:--lr, or command. A side that
-        begins with a hyphen goes after --, in quotes.
+        label:KEY; for your own programs also argument:NAME, such as argument:--lr, or command; for jobs also user
+        or name. A side that begins with a hyphen goes after --, in quotes. Sides may be jobs, such as 4711, or
+        names of jobs.
 
         EVENT is a change that agents saw: driver, cuda, kernel, os, bios, gpu-firmware, image, torch,
         torch-cuda, cudnn, nccl, agent or reboot; EVENT=VALUE is the change to that value. With
@@ -385,6 +386,8 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             '--by command -- "--lr 0.1" "--lr 0.2"',
             "gke-l4 gke-a100 --format csv > l4-a100.csv",
             "here.duckdb there.duckdb",
+            "4711 4712",
+            "--by user --workload train --jobs",
         ),
         function="compare.export:answer_compare",
         finds_more=True,
@@ -584,19 +587,21 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         model. Shows the percentile of each figure, the range of most peers, and the peers by driver, software
         and link where these differ. RUN is a run's identity or a unique beginning of it; of a NODE its newest
         run counts. With --reference, runs are compared with published ones of the same workload, parameters and
-        GPU model; without a name these are the newest of each setting.
+        GPU model; without a name these are the newest of each setting. Of a JOB, peers are the jobs of the same
+        user and name with as many CPUs, GPUs and nodes.
         """,
         examples=(
             "",
             "resnet50-1f2e3d4c5b",
             "resnet50-1f2e3d4c5b --reference",
             "gpu-node-7 --workload resnet50",
+            "4711",
             "resnet50-1f2e3d4c5b --each gpu --json",
         ),
         function="answers.peers:answer_peers",
         finds_more=True,
         options=(
-            click.argument("name", required=False, metavar="[RUN|NODE]"),
+            click.argument("name", required=False, metavar="[RUN|NODE|JOB]"),
             *(WORKLOAD, RUNS, EACH, JOBS),
             click.option("--reference", is_flag=True, help="Compare with the published runs of docs/reference."),
         ),
@@ -630,12 +635,14 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         details="""
         Shows for each node the levels of a metric, the changes between them, and the facts that changed there:
         driver, kernel, firmware, image, torch and others that agents record. At most 5 % of histories without a
-        change show one.
+        change show one. WORKLOAD may be a job, such as 4711, or the name of jobs: a history then has those of one
+        user with as many CPUs, GPUs and nodes.
         """,
         examples=(
             "resnet50",
             "resnet50 --metric gpu_energy_per_item_joules --where \"platform = 'satori'\"",
             "nightly --format csv > levels.csv",
+            "4711",
         ),
         function="answers.history:answer_history",
         options=(_STORED_WORKLOAD, RUNS, TESTED, JOBS),
