@@ -23,6 +23,7 @@ from gpuagent_collector.runs.cells import first_few
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import Choice, find_runs
+from gpuagent_collector.runs.job_runs import name_of_job, take_jobs
 from gpuagent_collector.runs.like import like_key
 from gpuagent_collector.runs.releases import Release, States, find_releases, load_states
 from gpuagent_collector.runs.repeating import Recorded, find_recorded
@@ -81,6 +82,7 @@ class Series:
         quiet: facts that changed where no change of level is shown.
         is_daily: whether each value is the median of a day; otherwise each is a run's.
         days: number of days with runs.
+        nodes: number of nodes; of more than one, as jobs have, facts are not compared.
         is_tested: whether there are enough values for a change.
     """
 
@@ -94,6 +96,7 @@ class Series:
     quiet: tuple[Release, ...]
     is_daily: bool
     days: int
+    nodes: int
     is_tested: bool
     unit: str
 
@@ -138,7 +141,8 @@ def study_history(ask: Ask, request: Request) -> History:
     if request.metric is not None and request.metric not in BY_NAME:
         raise MisuseError(f"--metric {request.metric} is not stored with runs; {hint_at(request.metric, BY_NAME)}")
     found = find_runs(ask, find_facet("platform"), **request.conditions)
-    runs = [run for run in found if run.status == "succeeded" and run.started_at and run.node_count == 1]
+    known = [run for run in found if run.status == "succeeded" and run.started_at]
+    runs = [run for run in known if run.node_count == 1 or request.jobs]
     facts = load_facts(ask, [run.run_id for run in runs], request.stat)
     names = [request.metric] if request.metric else DEFAULT_PRIMARIES
     name = next((one for one in names if facts.values(runs, one)), None)
@@ -150,7 +154,8 @@ def study_history(ask: Ask, request: Request) -> History:
     groups: dict[tuple[object, ...], list[Run]] = defaultdict(list)
     for run in sorted(runs, key=lambda run: (run.started_at, run.run_id)):
         if facts.value(run, name) is not None:
-            groups[like_key(run, "image"), run.nodes].append(run)
+            # Jobs of a cluster are wherever there was room.
+            groups[like_key(run, "image"), run.platform if request.jobs else run.nodes].append(run)
     valued = [(members, *_values(members, facts, name)) for members in groups.values()]
     tested = sum(1 for *_, values, _ in valued if len(values) >= 2 * LEAST_PART)
     level = request.alpha / max(1, tested)
@@ -169,7 +174,7 @@ def study_history(ask: Ask, request: Request) -> History:
         if request.metric
         else tuple(sorted({run.workload for run in runs} - {one.workload for one in series})),
     )
-    if tested:
+    if tested or request.jobs:
         return history
     ids = [run_id for one in history.first_work for run_id in one.run_ids]
     return replace(history, recorded=find_recorded(ask, ids))
@@ -204,7 +209,9 @@ def _make_series(
     changes = find_changes(values, alpha=level) if is_tested else []
     ends = [*(change.index for change in changes), len(values)]
     p_values = [None, *(change.p_value for change in changes)]
-    releases = find_releases(runs, states)
+    # Facts of several nodes, as jobs have them, differ without any change.
+    nodes = len({run.nodes for run in runs})
+    releases = find_releases(runs, states) if nodes == 1 else []
     times = [run.started_at for run in runs if run.started_at]
     levels: list[Level] = []
     for start, end, p_value in zip([0, *ends[:-1]], ends, p_values, strict=True):
@@ -232,11 +239,12 @@ def _make_series(
         command=runs[-1].command,
         run_ids=tuple(run.run_id for run in runs),
         circumstances=", ".join(each for each in like_key(runs[-1], "image").circumstances if each != "none"),
-        node=runs[-1].nodes or "unknown node",
+        node=(runs[-1].nodes if nodes == 1 else runs[-1].platform) or "unknown node",
         levels=tuple(levels),
         quiet=tuple(release for _, release in releases if release not in beside),
         is_daily=is_daily,
         days=len({time.date() for time in times}),
+        nodes=nodes,
         is_tested=is_tested,
         unit=unit,
     )
@@ -274,6 +282,8 @@ def _changes(history: History) -> str:
         evidence = f"{_change(before, after)}, {before.values} and {after.values} {_counted(series)}"
         changed = ", ".join(release.words for release in after.releases)
         cause = f"Changed at that time: {changed}." if changed else "No recorded fact changed at that time."
+        if series.nodes > 1:
+            cause = f"They were on {series.nodes} nodes, so facts were not compared."
         sentences.append(
             f"{series.workload} on {series.node}: {title} {moved} {levels} on {_time(series, after.first)} "
             f"({evidence}, p = {significant(after.p_value or 0.0, 2)}). {cause}"
@@ -306,9 +316,13 @@ def _untested(history: History, title: str) -> str:
         among = f"{write(min(medians))} to {write(max(medians))} in {len(series)} settings"
         each += " of each setting"
     lacking = history.recorded.lacking if history.recorded and _next(history) else ""
+    takes = f"{2 * LEAST_PART} runs of one setting on one node"
+    if history.request.jobs:
+        takes = f"{2 * LEAST_PART} jobs of one user and name with as many CPUs, GPUs and nodes"
+        each = each.replace("run", "job")
     return (
-        f"Nothing shows yet whether {title} changed over time: it takes {2 * LEAST_PART} runs of one setting on one "
-        f"node, and there {'is' if each == '1 run' else 'are'} {each}. It is {among}. {lacking}".rstrip()
+        f"Nothing shows yet whether {title} changed over time: it takes {takes}, and there "
+        f"{'is' if each in ('1 run', '1 job') else 'are'} {each}. It is {among}. {lacking}".rstrip()
     )
 
 
@@ -320,7 +334,7 @@ def _change(before: Level, after: Level) -> str:
 
 def answer_history(ask: Ask, **asked: Any) -> Answer:
     """Answer the command; `asked` are the fields of a request."""
-    return render(study_history(ask, Request(**asked)))
+    return render(study_history(ask, Request(**take_jobs(ask, asked))))
 
 
 def render(history: History) -> Answer:
@@ -366,6 +380,8 @@ def render(history: History) -> Answer:
 
 def _next(history: History) -> str | None:
     """Return the command that tests the newest change of a fact that is shown, or makes the runs that are missing."""
+    if history.request.jobs:
+        return write_command("peers", {}, sides=[name_of_job(history.series[0].run_ids[-1])])
     if history.recorded:
         commands = [one.command for one in history.first_work]
         return history.recorded.repeat_command(commands, history.series[0].workload)
@@ -465,6 +481,7 @@ def _notes(series: Series) -> Iterator[str]:
 
 def _legend(history: History) -> str:
     request = history.request
+    jobs = "How jobs ended is not recorded, so those that failed count too." if request.jobs else ""
     return (
         "A level is a stretch without a shown change. Changes are found by binary segmentation of ranks, with the "
         f"p-value of random orders of the same values; each series is tested at {percent(history.level)}, so that at "
@@ -472,5 +489,5 @@ def _legend(history: History) -> str:
         f"{2 * LEAST_PART} or more days, each day counts once, with its median: runs of a day have much in common. "
         "With fewer days each run counts, and a difference between days shows as a change. Days that resemble their "
         "neighbours give more false changes. A fact that changed at the same time need not be the cause. Changes have "
-        "no intervals, because their places were chosen by their size: `collector compare --before EVENT` has."
-    )
+        f"no intervals, because their places were chosen by their size: `collector compare --before EVENT` has. {jobs}"
+    ).rstrip()

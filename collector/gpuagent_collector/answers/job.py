@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from gpuagent_collector.answers.jobs import Chosen, Job, find_jobs, find_parts, money, share
+from gpuagent_collector.answers.jobs import Job, find_jobs, money, share
 from gpuagent_collector.json_cells import read_words
 from gpuagent_collector.present.answer import Answer, Caveat, Section, Verbatim
 from gpuagent_collector.present.human import duration, in_unit, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.jobs import Chosen, read_parts
 from gpuagent_collector.runs.words import write_command
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import counted
@@ -30,7 +31,10 @@ _PREPARES_SECONDS = 15 * 60
 # From so many other jobs on the sentences name what lies outside of all of them.
 _ENOUGH = 5
 
-# What jobs of one user and name are compared in.
+# In which jobs of one user and name agree that are alike, as those that `collector peers` compares.
+_ALIKE = ("gpus_held", "held_cores", "node_count", "kind")
+
+# What they are compared in.
 _COMPARED: Sequence[tuple[str, str, str, Callable[[float], str]]] = (
     ("seconds", "duration", "row.seconds", duration),
     ("gpu_percent", "GPU %", "gpu_percent", significant),
@@ -83,13 +87,18 @@ FROM counted GROUP BY step ORDER BY started_at, step
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """One job: its parts by node and GPU, its steps, its curve, and other jobs of its user with its name."""
+    """One job: its parts by node and GPU, its steps, its curve, and other jobs of its user with its name.
+
+    Attributes:
+        is_alike: whether these had as many CPUs, GPUs and nodes; else no such job is known, and these had others.
+    """
 
     job: Job
     parts: Sequence[dict[str, Any]]
     steps: Sequence[dict[str, Any]]
     curve: Sequence[dict[str, Any]]
     like: Sequence[Job]
+    is_alike: bool
 
     @property
     def nodes(self) -> int:
@@ -112,11 +121,11 @@ class Study:
 
 def answer_job(ask: Ask, *, name: str, prices: Prices | None = None) -> Answer:
     """Answer `collector job`; of several lives of a job, such as of a unit that was restarted, all count."""
-    found = find_jobs(ask, Chosen(job=name, limit=2), prices)
+    found = find_jobs(ask, Chosen(job=name, details=True, limit=2), prices)
     if not found:
         raise MisuseError(f"no job is named {name[:80]!r}; `collector jobs` lists them")
     job = found[0]
-    (parts,) = find_parts(ask, [job.row])
+    (parts,) = read_parts(ask, [job.row])
     ids = ", ".join({str(part["owner_id"]) for part in parts})
     # As many bins as there may be samples.
     seconds = max(job.row["seconds"], 1.0)
@@ -124,10 +133,13 @@ def answer_job(ask: Ask, *, name: str, prices: Prices | None = None) -> Answer:
     curve = ask(_CURVE.format(ids=ids, bins=bins), [str(job.row["started_at"]), seconds])
     steps = ask(_STEPS.format(ids=ids), [str(job.row["last_at"])])
     like: list[Job] = []
+    alike: list[Job] = []
     if None not in (job.row["title"], job.row["user_name"]):
-        named = find_jobs(ask, Chosen(user=job.row["user_name"], title=job.row["title"]), None)
+        named = find_jobs(ask, Chosen(user=job.row["user_name"], name=job.row["title"]), None)
         like = [each for each in named if each.row["job"] != job.row["job"]]
-    return render(Study(job=job, parts=parts, steps=steps, curve=curve, like=like), others=len(found) - 1)
+        alike = [each for each in like if all(each.row[held] == job.row[held] for held in _ALIKE)]
+    study = Study(job=job, parts=parts, steps=steps, curve=curve, like=alike or like, is_alike=bool(alike))
+    return render(study, others=len(found) - 1)
 
 
 def render(study: Study, *, others: int = 0) -> Answer:
@@ -222,14 +234,17 @@ def _because(study: Study) -> str:
 
 
 def _against_others(study: Study) -> str:
-    known = [one.gpu_percent for one in study.like if one.gpu_percent is not None]
-    if not known or study.job.gpu_percent is None:
-        text = ""
-    else:
-        jobs = f"{counted(len(known), 'other job')} of this user and name"
-        text = f"GPU use of {jobs}: {significant(median(known), 2)} % (median); this one {study.job.gpu_percent:.0f} %."
-    outside = [one for one in _compared(study).rows if one["jobs"] >= _ENOUGH and one["outside"]]
+    """Return its duration and GPU use beside the ended jobs like it, and in what it is outside all of them."""
+    compared = _compared(study).rows
+    shown = [one for one in compared if one["figure"] in ("seconds", "gpu_percent")]
+    if not shown:
+        return ""
+    others = counted(max(one["jobs"] for one in shown), "ended job")
+    figures = [f"{one['title']} {one['show'](one['this'])} against {one['show'](one['median'])}" for one in shown]
+    outside = [one for one in compared if one["jobs"] >= _ENOUGH and one["outside"]]
     words = [f"{one['title']} is {one['outside']} than in all {one['jobs']}" for one in outside]
+    which = "like it" if study.is_alike else "of this user and name, with other CPUs, GPUs or nodes"
+    text = f"Beside the median of {others} {which}: {', '.join(figures)}."
     return " ".join(filter(None, (text, f"Its {'; its '.join(words)} others." if words else "")))
 
 
@@ -360,4 +375,6 @@ def _next(study: Study) -> str | None:
     user = study.job.row["user_name"]
     if study.job.row["idle_gpu_seconds"]:
         return write_command("idle", {"--user": user})
+    if study.is_alike and study.job.state == "ended" and any(each.state == "ended" for each in study.like):
+        return write_command("peers", {}, sides=[study.job.row["job"]])
     return write_command("jobs", {"--user": user}) if user else None

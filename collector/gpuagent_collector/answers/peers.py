@@ -17,6 +17,7 @@ from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import Choice, find_runs
+from gpuagent_collector.runs.job_runs import is_job, name_of_job, take_jobs
 from gpuagent_collector.runs.like import group_like, like_key
 from gpuagent_collector.runs.parts import Parts, label_parts, load_parts
 from gpuagent_collector.runs.reported import by_run, load_reported
@@ -114,19 +115,21 @@ def find_peers(ask: Ask, request: Request) -> Peers:
     runs = _find_runs(ask, request)
     # Peers may be on any platform.
     groups = group_like(runs, "platform")
-    with_peers = [members for members in groups.values() if len({one.nodes for one in members}) > 1]
+    with_peers = [members for members in groups.values() if len({_unit_of(one) for one in members}) > 1]
     newest = max((members[-1] for members in with_peers), key=runs.index, default=None)
     run = newest if newest and request.name is None else _choose(runs, request.name)
     like = groups[like_key(run, "platform")]
-    others = [other for other in like if other.nodes != run.nodes]
-    of_nodes = list({other.nodes: other for other in others}.values())
-    own = [other for other in like if other.nodes == run.nodes and other is not run]
+    others = [other for other in like if _unit_of(other) != _unit_of(run)]
+    of_nodes = list({_unit_of(other): other for other in others}.values())
+    own = [other for other in like if _unit_of(other) == _unit_of(run) and other is not run]
     like = [run, *of_nodes, *own]
     facts = load_facts(ask, [other.run_id for other in like])
     reported = load_reported(ask, like, facts)
     facts = replace(facts, metrics=facts.columns.joined(by_run(reported)))
     metrics = {one.metric.name: one.metric for one in reported}
-    metrics |= {metric.name: metric for metric in facts.known if request.everything or metric.name in _USUAL}
+    metrics |= {
+        metric.name: metric for metric in facts.known if request.everything or request.jobs or metric.name in _USUAL
+    }
     places = (
         _part_places(ask, run, of_nodes, own, facts, metrics.values(), request.each)
         if request.each
@@ -148,8 +151,16 @@ def find_peers(ask: Ask, request: Request) -> Peers:
     )
 
 
+def _unit_of(run: Run) -> str | None:
+    """Return what counts once: a node; of jobs, which are wherever there was room, each."""
+    return run.run_id if is_job(run.run_id) else run.nodes
+
+
 def _find_runs(ask: Ask, request: Request) -> list[Run]:
-    return [run for run in find_runs(ask, find_facet("node"), **request.conditions) if run.status == "succeeded"]
+    conditions = request.conditions
+    if request.jobs and request.name:
+        conditions["workload"] = request.name
+    return [run for run in find_runs(ask, find_facet("node"), **conditions) if run.status == "succeeded"]
 
 
 def _sort(metrics: Iterable[Metric]) -> list[Metric]:
@@ -255,23 +266,30 @@ def _differences(run: Run, newest: Sequence[Run], facts: Facts, metric: Metric |
 def answer(peers: Peers) -> str:
     """Return the place of the run's main figure, and the number of figures outside their range."""
     run = f"{peers.run.run_id} on {peers.run.nodes or 'an unknown node'}"
+    if not peers.nodes and peers.request.jobs:
+        return (
+            f"{run} has no peers: no other ended job of its user has the name {peers.run.workload}, and as many CPUs, "
+            "GPUs and nodes."
+        )
     if not peers.nodes:
         return (
             f"{run} has no peers: no other node has run {peers.run.workload} with the same parameters and "
             f"circumstances {_on(peers.run)}. Its own node has {counted(peers.own_runs, 'other such run')}."
         )
     if not peers.places:
-        return f"{run} has no figures that could be placed among those of {counted(peers.nodes, 'other node')}."
+        kind = "other job" if peers.request.jobs else "other node"
+        return f"{run} has no figures that could be placed among those of {counted(peers.nodes, kind)}."
     sentences = [f"{run}: {_first(peers)}"]
     known = [place for place in peers.places[1:] if place.is_outside is not None]
     if known:
         outside = [f"{place.metric.title} {place.part}".strip() for place in known if place.is_outside]
         # A range that holds 95 % of sound peers leaves the others outside.
+        kind = "ordinary job" if peers.request.jobs else "sound run"
         expected = significant(sum(1 - place.tolerance.content for place in known if place.tolerance), 2)
         names = f" ({', '.join(outside)})" if outside else ""
         sentences.append(
             f"{len(outside)} of {counted(len(known), 'other figure')} {'is' if len(outside) == 1 else 'are'} outside "
-            f"the range{names}; for a sound run {expected} would be by chance."
+            f"the range{names}; for {'an' if peers.request.jobs else 'a'} {kind} {expected} would be by chance."
         )
     return " ".join(sentences)
 
@@ -313,7 +331,7 @@ def answer_peers(ask: Ask, *, reference: bool = False, **asked: Any) -> Answer:
     Raises:
         MisuseError: also if parts of runs are to be compared with published runs, which have none.
     """
-    request = Request(**asked)
+    request = Request(**take_jobs(ask, {**asked, "reference": reference}, "name"))
     if not reference:
         return render(find_peers(ask, request))
     if request.each:
@@ -330,7 +348,8 @@ def render(peers: Peers) -> Answer:
     parts: list[Part] = []
     if peers.places and (peers.nodes or peers.own_runs):
         has_range = any(place.tolerance for place in peers.places)
-        parts = [figures, Legend("Range: of most sound nodes; !: outside it." if has_range else "", _legend(peers))]
+        of_most = "jobs" if peers.request.jobs else "sound nodes"
+        parts = [figures, Legend(f"Range: of most {of_most}; !: outside it." if has_range else "", _legend(peers))]
     sections = []
     if peers.differences:
         title = spoken(peers.places[0].metric, None) if peers.places else "figure"
@@ -366,6 +385,9 @@ def render(peers: Peers) -> Answer:
 
 def _next(peers: Peers) -> str:
     """Return the command that shows the run where it is unlike its peers, else nodes, published runs, its past."""
+    if peers.request.jobs:
+        is_outside = any(place.is_outside for place in peers.places)
+        return write_command("job" if is_outside else "history", {}, sides=[name_of_job(peers.run.run_id)])
     if any(place.is_outside for place in peers.places):
         return write_command("show", {}, peers.run.run_id)
     if peers.nodes:
@@ -394,7 +416,7 @@ def _figures(peers: Peers) -> Table:
         Column("part", value=lambda place: place.part or None),
         Column("unit", value=partial(_unit, peers=peers)),
         Column("value"),
-        Column(None, "this run", lambda place: scale(place).write(place.value)),
+        Column(None, "this job" if peers.request.jobs else "this run", lambda place: scale(place).write(place.value)),
         Column("peers", value=lambda place: len(place.peers)),
         Column("peers_median", value=lambda place: _median(place.peers)),
         Column(None, "peers (n)", lambda place: counted_median(place.peers, place)),
@@ -439,6 +461,13 @@ def _legend(peers: Peers) -> str:
     once = (
         f", from the {kind} at the same place of each node, since those of a node have much in common" if kind else ""
     )
+    if peers.request.jobs:
+        return (
+            f"Peers: {counted(peers.nodes, 'ended job')} of the same user and name with the same CPUs, GPUs and number "
+            "of nodes, whichever these were; how they ended is not recorded. Percentile: the share of peers below. "
+            f"Range: holds at least {percent(content)} of such jobs with {percent(confidence)} confidence, {assumed}; "
+            "!: outside."
+        )
     return (
         f"Peers: {of_each}the newest like run of each other node ({counted(peers.nodes, 'node')}, "
         f"{counted(peers.runs, 'run')} in all): runs of one node do not count several times. Percentile: the share of "

@@ -27,6 +27,7 @@ from gpuagent_collector.cli.selection import (
     DELTA,
     EACH,
     EXPERIMENT,
+    JOBS,
     LIMITS,
     PLATFORM,
     PRICES,
@@ -286,7 +287,7 @@ def _weights(_context: click.Context, _option: click.Parameter, text: str | None
     return weights
 
 
-_JOBS = (
+_LISTED_JOBS = (
     click.option("--user", type=NAME, metavar="NAME", help="Only jobs of this user."),
     click.option("--project", type=NAME, metavar="NAME", help="Only jobs of this account."),
     click.option(
@@ -335,7 +336,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             "--since 4w --limit 1000 --json",
         ),
         function="answers.jobs:answer_jobs",
-        options=(_count("--limit", 100, "Most jobs to list."), *_JOBS),
+        options=(_count("--limit", 100, "Most jobs to list."), *_LISTED_JOBS),
     ),
     "job": AnswerCommand(
         details="""
@@ -354,7 +355,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         """,
         examples=("", "--since 7d --prices prices.yaml", "--user alice --json"),
         function="answers.jobs:answer_idle",
-        options=_JOBS,
+        options=_LISTED_JOBS,
     ),
     "compare": AnswerCommand(
         details="""
@@ -362,8 +363,9 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         whether the sides differ, are equal (=), are inconclusive (~), or have too few runs; for all other
         metrics it prints 95 % intervals. One side, or --by workload, is described by its values. FACET is
         platform, environment, interference, limits, device, node, nodes, workload, run, all, parameter:KEY or
-        label:KEY; for your own programs also argument:NAME, such as argument:--lr, or command. A side that
-        begins with a hyphen goes after --, in quotes.
+        label:KEY; for your own programs also argument:NAME, such as argument:--lr, or command; for jobs also user
+        or name. A side that begins with a hyphen goes after --, in quotes. Sides may be jobs, such as 4711, or
+        names of jobs.
 
         EVENT is a change that agents saw: driver, cuda, kernel, os, bios, gpu-firmware, image, torch,
         torch-cuda, cudnn, nccl, agent or reboot; EVENT=VALUE is the change to that value. With
@@ -384,6 +386,8 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             '--by command -- "--lr 0.1" "--lr 0.2"',
             "gke-l4 gke-a100 --format csv > l4-a100.csv",
             "here.duckdb there.duckdb",
+            "4711 4712",
+            "--by user --workload train --jobs",
         ),
         function="compare.export:answer_compare",
         finds_more=True,
@@ -409,6 +413,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             _facet("--rows", help="Rows of --table.  [default: workload]"),
             _facet("--columns", help="Columns of --table.  [default: that of --by]"),
             EACH,
+            JOBS,
             click.option("--specs", is_flag=True, help="Print the hardware and software of the sides alone."),
             click.option("--no-series", is_flag=True, help="With --all, leave out the charts over time."),
             PRICES,
@@ -582,20 +587,22 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         model. Shows the percentile of each figure, the range of most peers, and the peers by driver, software
         and link where these differ. RUN is a run's identity or a unique beginning of it; of a NODE its newest
         run counts. With --reference, runs are compared with published ones of the same workload, parameters and
-        GPU model; without a name these are the newest of each setting.
+        GPU model; without a name these are the newest of each setting. Of a JOB, peers are the jobs of the same
+        user and name with as many CPUs, GPUs and nodes.
         """,
         examples=(
             "",
             "resnet50-1f2e3d4c5b",
             "resnet50-1f2e3d4c5b --reference",
             "gpu-node-7 --workload resnet50",
+            "4711",
             "resnet50-1f2e3d4c5b --each gpu --json",
         ),
         function="answers.peers:answer_peers",
         finds_more=True,
         options=(
-            click.argument("name", required=False, metavar="[RUN|NODE]"),
-            *(WORKLOAD, RUNS, EACH),
+            click.argument("name", required=False, metavar="[RUN|NODE|JOB]"),
+            *(WORKLOAD, RUNS, EACH, JOBS),
             click.option("--reference", is_flag=True, help="Compare with the published runs of docs/reference."),
         ),
     ),
@@ -628,15 +635,17 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         details="""
         Shows for each node the levels of a metric, the changes between them, and the facts that changed there:
         driver, kernel, firmware, image, torch and others that agents record. At most 5 % of histories without a
-        change show one.
+        change show one. WORKLOAD may be a job, such as 4711, or the name of jobs: a history then has those of one
+        user with as many CPUs, GPUs and nodes.
         """,
         examples=(
             "resnet50",
             "resnet50 --metric gpu_energy_per_item_joules --where \"platform = 'satori'\"",
             "nightly --format csv > levels.csv",
+            "4711",
         ),
         function="answers.history:answer_history",
-        options=(_STORED_WORKLOAD, RUNS, TESTED),
+        options=(_STORED_WORKLOAD, RUNS, TESTED, JOBS),
     ),
     "scaling": AnswerCommand(
         details="""

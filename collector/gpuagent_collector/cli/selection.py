@@ -153,6 +153,7 @@ RUNS = Options(
     ),
     _join_conditions,
 )
+JOBS = click.option("--jobs", is_flag=True, help="Take jobs that ended instead of runs.")
 TESTED = Options(
     (
         click.option("--metric", metavar="METRIC", callback=_metric, help="The metric to test.  [default: throughput]"),

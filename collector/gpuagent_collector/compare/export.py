@@ -42,6 +42,7 @@ from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import parse_arguments
 from gpuagent_collector.runs.cells import CANCELLED, Cell, Layout, describe, tell_apart
 from gpuagent_collector.runs.facets import name_sides
+from gpuagent_collector.runs.job_runs import name_of_job, take_jobs
 from gpuagent_collector.runs.specs import spec_table
 from gpuagent_collector.runs.words import write_command
 from gpuagent_collector.statistics.verdicts import Verdict
@@ -62,6 +63,7 @@ def answer_compare(
     **asked: Any,
 ) -> Answer:
     """Answer the command; `asked` are the fields of a request. It fails for a shown regression."""
+    asked = take_jobs(ask, asked)
     if specs and table:
         raise MisuseError("--specs and --table are two answers; give one of them")
     if junit and max_regression is None:
@@ -114,7 +116,7 @@ def render(comparison: Comparison) -> Answer:
         parts=parts,
         sections=[*part_sections(comparison), *_details(comparison)],
         caveats=comparison.caveats,
-        next=find_next(comparison),
+        next=_next_of_jobs(comparison) if comparison.request.jobs else find_next(comparison),
         short=answer(comparison, most=1) if layout.is_compared else None,
         more="the metrics, the hardware and charts over time",
         facts={
@@ -181,6 +183,15 @@ def find_next(comparison: Comparison) -> str | None:
         named = {**request.choice, "--by": request.by, "--workload": workload}
         return write_command("profile", named, sides=layout.sides)
     return write_command("report", {**request.choice, **prices}, "report.html", sides=request.values)
+
+
+def _next_of_jobs(comparison: Comparison) -> str:
+    """Return the command that shows one of two jobs among those like it, or all of a name over time."""
+    request, layout = comparison.request, comparison.layout
+    if layout.facet.name == "run":
+        return write_command("peers", {}, sides=[name_of_job(layout.sides[-1])])
+    names = [request.workload] if request.workload else []
+    return write_command("history", {"--where": request.where, "--jobs": ""}, *names)
 
 
 def _shared_facet(layout: Layout, commands: Set[Sequence[str]]) -> str | None:

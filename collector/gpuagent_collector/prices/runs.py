@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 
 from gpuagent_collector.metrics import Metric
 from gpuagent_collector.prices import price as money
+from gpuagent_collector.prices.jobs import find_costs
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.data import Facts
+from gpuagent_collector.runs.job_runs import are_jobs, read_chosen
 
 _SECONDS_PER_HOUR = 3600
 _JOULES_PER_KILOWATT_HOUR = 3.6e6
@@ -118,7 +120,10 @@ def with_costs(ask: Ask, facts: Facts, prices: money.Prices | None) -> Facts:
         return facts
     waits = ask(_WAITS, [list(facts.metrics)]) if any(one.provisioning_included for one in prices.entries) else []
     waited_seconds = {row["run_id"]: row["waited_seconds"] for row in waits}
-    costs = {run_id: _costs(run_id, facts, prices, waited_seconds.get(run_id, 0.0)) for run_id in facts.metrics}
+    if are_jobs(list(facts.metrics)):
+        costs = _costs_of_jobs(ask, facts, prices)
+    else:
+        costs = {run_id: _costs(run_id, facts, prices, waited_seconds.get(run_id, 0.0)) for run_id in facts.metrics}
     named = {run_id: {metric.name: cost for metric, cost in of_run.items()} for run_id, of_run in costs.items()}
     unpriced = {run_id: _why_unpriced(run_id, facts, prices) for run_id, of_run in costs.items() if not of_run}
     return replace(
@@ -142,6 +147,16 @@ def _costs(run_id: str, facts: Facts, prices: money.Prices, waited_seconds: floa
     found = [prices.of_node(*node) for node in _nodes(run_id, facts)]
     stays = [Stay(price=price, waited_seconds=waited_seconds) for price in found if price]
     return derive(facts.metrics[run_id], stays) if len(stays) == len(found) else {}
+
+
+def _costs_of_jobs(ask: Ask, facts: Facts, prices: money.Prices) -> dict[str, dict[Metric, float]]:
+    """Return the cost of each job, which pays the part of its nodes that it held."""
+    rows = read_chosen(ask, facts.metrics)
+    found: dict[str, dict[Metric, float]] = {run_id: {} for run_id in facts.metrics}
+    for run_id, (cost, currency) in zip(rows, find_costs(ask, list(rows.values()), prices), strict=True):
+        if cost is not None and currency is not None:
+            found[run_id][money.COST_PER_RUN.metric(currency)] = cost
+    return found
 
 
 def _why_unpriced(run_id: str, facts: Facts, prices: money.Prices) -> str:

@@ -21,6 +21,7 @@ from gpuagent_collector.run_sessions import are_rivals, on_other_machine, spans,
 from gpuagent_collector.runs.arguments import Command, find_argument, is_path, name_commands
 from gpuagent_collector.runs.columns import Columns, Floats, Piece, Rows
 from gpuagent_collector.runs.facets import JOINT, Facet
+from gpuagent_collector.runs.job_runs import is_job, read_job_facts
 
 Record = Mapping[str, Any]
 Shared = TypeVar("Shared")
@@ -265,6 +266,8 @@ def load_figures(
 def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats: Iterable[Stat] = ()) -> Facts:
     """Return the facts about the runs; the arguments are those of `load_figures`."""
     chosen, stats = sorted(set(run_ids)), tuple(stats)
+    if any(map(is_job, chosen)):
+        return Facts(**read_job_facts(ask, chosen))
     # Not all in one: a viewer's statement has only so many tables.
     asked = (_SESSIONS, _DEVICES, _TOLD, _HAPPENED)
     sessions, devices, told, happened = (ask(query, [chosen]) if chosen else [] for query in asked)

@@ -91,6 +91,9 @@ FACETS: tuple[Facet, ...] = (
     ),
     Facet("command", "commands", _OWN_PROGRAM, argument="", preposition="with"),
     Facet("workload", "workloads", "run.workload", preposition="of", describes=True),
+    # Of jobs alone.
+    Facet("user", "users", "NULL", parameters=frozenset({"user"}), preposition="for"),
+    Facet("name", "names", "NULL", preposition="for"),
     Facet("run", "runs", "run.run_id", preposition="in"),
     Facet("all", "runs", "'all runs'", preposition="over"),
 )

@@ -13,6 +13,7 @@ from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.query.condition import parenthesised
 from gpuagent_collector.runs.data import Facts, Run, load_runs
 from gpuagent_collector.runs.facets import Facet
+from gpuagent_collector.runs.job_runs import name_of_job, read_job_runs
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.naming import WARM_UP
 
@@ -93,35 +94,46 @@ class Choice:
     """The runs that a question is about: those of a workload and an experiment that satisfy a condition; None: all.
 
     Attributes:
-        where: an SQL condition on the view `runs`.
+        where: an SQL condition on the view `runs`, or on the columns of a job.
+        jobs: whether jobs are meant instead of runs; `workload` is their name then, or one of them.
     """
 
     workload: str | None = None
     experiment: str | None = None
     where: str | None = None
+    jobs: bool = False
 
     @property
-    def conditions(self) -> dict[str, str | None]:
+    def conditions(self) -> dict[str, Any]:
         """The arguments of `find_runs`."""
-        return {"workload": self.workload, "experiment": self.experiment, "where": self.where}
+        chosen = {"workload": self.workload, "experiment": self.experiment, "where": self.where}
+        return {**chosen, "jobs": True} if self.jobs else chosen
 
     @property
     def words(self) -> dict[str, str | None]:
         """The options of a command that chooses the same runs, with their values."""
-        return {f"--{name}": value for name, value in self.conditions.items()}
+        return {f"--{name}": "" if value is True else value for name, value in self.conditions.items()}
 
 
 def find_runs(
-    ask: Ask, facet: Facet, *, workload: str | None, experiment: str | None, where: str | None = None
+    ask: Ask,
+    facet: Facet,
+    *,
+    workload: str | None,
+    experiment: str | None,
+    where: str | None = None,
+    jobs: bool = False,
 ) -> list[Run]:
     """Return the runs of a workload and an experiment that satisfy an SQL condition, oldest first; None: all.
 
-    Runs that warm up count only if they are asked for: by their experiment, or one by one.
+    Runs that warm up count only if they are asked for: by their experiment, or one by one. With `jobs`, ended jobs.
 
     Raises:
         MisuseError: no run is one of them, or the condition is invalid.
         GpuAgentError: the store has no runs, or only warm-ups.
     """
+    if jobs:
+        return _find_jobs(ask, facet, workload, experiment, where)
     runs = load_runs(ask, facet, workload=workload, experiment=experiment)
     chosen = runs if where is None else _filter_by_sql(ask, runs, where)
     if chosen and (experiment or "run" in facet.names):
@@ -146,15 +158,35 @@ def find_runs(
     raise GpuAgentError("the store has no runs yet; make some with `gpuagent run mnist --repeat 5`")
 
 
+def _find_jobs(ask: Ask, facet: Facet, name: str | None, experiment: str | None, where: str | None) -> list[Run]:
+    if experiment:
+        raise MisuseError("jobs belong to no experiment; leave out --experiment")
+    try:
+        found = [Run(**fields) for fields in read_job_runs(ask, facet, name=name, where=where)]
+    except MisuseError as error:
+        raise MisuseError(f"--where: {error}") from error
+    if not found:
+        which = f" named {name_of_job(name)[:80]}" if name else ""
+        condition = f" that meets --where {where}" if where else ""
+        raise MisuseError(f"no job{which}{condition} has ended; `collector jobs` lists them")
+    return found
+
+
 def find_work(
-    ask: Ask, facet: Facet, *, workload: str | None, experiment: str | None, where: str | None = None
+    ask: Ask,
+    facet: Facet,
+    *,
+    workload: str | None,
+    experiment: str | None,
+    where: str | None = None,
+    jobs: bool = False,
 ) -> list[Run]:
     """Return the found runs without those that measured a device's roofs, unless there are no others.
 
     Raises:
         MisuseError, GpuAgentError: as find_runs.
     """
-    runs = find_runs(ask, facet, workload=workload, experiment=experiment, where=where)
+    runs = find_runs(ask, facet, workload=workload, experiment=experiment, where=where, jobs=jobs)
     return [run for run in runs if run.workload != ROOFS] or runs
 
 

@@ -117,6 +117,21 @@ def add_step(
     store.rows["owner_steps"].append(last)
 
 
+def add_nightly(store: SyntheticStore) -> None:
+    """Add 16 jobs of a night each on three nodes, the last seven slower, some of another user, and one that runs."""
+    nodes = [store.node(name, "hpc", gpus=["NVIDIA H200"] * 2, cpu_threads=64) for name in ("gpu-1", "gpu-2", "gpu-3")]
+    train: dict[str, Any] = {"title": "train", "held_cores": 16.0}
+    for night in range(16):
+        slower = 900 if night >= 9 else 0
+        busy = [70.0 - night % 4 - slower / 60, 40.0]
+        start, seconds, node = 86400 * night, 3600 + 20 * (7 * night % 5) + slower, nodes[night % 3]
+        add_job(store, node, f"{4700 + night}", start, seconds, busy=busy, cores=6.0, user_name="alice", **train)
+    for night in range(6):
+        start, seconds, node = 86400 * night + 9000, 3000 + 20 * (7 * night % 5), nodes[night % 3]
+        add_job(store, node, f"{4800 + night}", start, seconds, busy=[85.0, 50.0], user_name="bob", **train)
+    add_job(store, nodes[0], "4999", 86400 * 16, 600, busy=[10.0], ended=False, user_name="alice", **train)
+
+
 def add_job(
     store: SyntheticStore,
     node: Node,
@@ -158,6 +173,7 @@ FILLS: dict[str, Fill] = {
     "jobs": add_jobs,
     "job": add_jobs,
     "idle": add_jobs,
+    "nightly": add_nightly,
     "compare": _compared,
     "plan": _planned,
     "scaling": _scaled,

@@ -36,6 +36,10 @@ ANSWERS = {
     "job": "job 4711",
     "job-pod": f"job vision/serve-0 --prices {PRICES.name}",
     "idle": f"idle --prices {PRICES.name}",
+    "compare-jobs": "compare --by user --workload train",
+    "compare-two-jobs": "compare 4714 4715",
+    "peers-jobs": "peers 4715",
+    "history-jobs": "history train",
 }
 
 FORMS = {
@@ -51,7 +55,7 @@ FORMS = {
 QUICK = "80.txt"
 
 # Answers of which the other forms, or the other width alone, say what these or those of another answer say.
-QUICK_ALONE = ("compare", "recommend")
+QUICK_ALONE = ("compare", "recommend", "compare-jobs", "compare-two-jobs", "peers-jobs", "history-jobs")
 NARROW = ("history", "plan", "serving", "show-failed")
 
 CASES = [
@@ -73,7 +77,7 @@ def test_an_answer_is_as_it_was_reviewed(
 ) -> None:
     output_format, columns = FORMS[form]
     command, *arguments = shlex.split(ANSWERS[name])
-    store = filled(FILLS[command])
+    store = filled(FILLS["nightly" if name.endswith("-jobs") else command])
     shutil.copy(PRICES, store.parent)
     monkeypatch.chdir(store.parent)  # answers name their store, and no other folder
     code, out, _ = call(command, *arguments, "--format", output_format, columns=columns, store=Path(store.name))

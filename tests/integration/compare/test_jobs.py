@@ -9,9 +9,10 @@ import pytest
 from rich.console import Console
 
 from gpuagent_collector.answers.job import answer_job
-from gpuagent_collector.answers.jobs import Chosen, answer_idle, answer_jobs, find_jobs
+from gpuagent_collector.answers.jobs import answer_idle, answer_jobs, find_jobs
 from gpuagent_collector.present.terminal import print_answer
 from gpuagent_collector.prices.price import parse_prices
+from gpuagent_collector.runs.jobs import Chosen
 from gpuagent_collector.web.jobs import Jobs
 from tests.integration.compare.synthetic import EPOCH, Node, SyntheticStore
 
@@ -167,3 +168,18 @@ def test_a_job_with_a_pause_between_its_steps_runs_again(store: SyntheticStore) 
     store.write()
     (found,) = find_jobs(store.ask, Chosen(), None)
     assert (found.state, found.row["seconds"]) == ("running", 180.0)
+
+
+def test_what_an_earlier_agent_counted_before_the_time_that_is_asked_for_counts(store: SyntheticStore) -> None:
+    node = store.node("gpu-1", "hpc", gpus=["NVIDIA H200"])
+    agents = (node, store.beside(node))
+    for number, agent in enumerate(agents):
+        known = {"owner_id": 1, "kind": "slurm", "job": "4711", "started_at": EPOCH, "is_held": 1}
+        state = {**agent.at((2 + 2.5 * number) * DAY), **known, "observed_seconds": 2 * DAY}
+        store.rows["owners"] += [state, {**state, "device_id": node.gpus[0], "gpu_seconds": DAY}]
+    # Of others, one of which began before all, nothing is older than a job that is shown.
+    old = {"owner_id": 2, "kind": "slurm", "job": "4710", "started_at": EPOCH - timedelta(days=9)}
+    store.rows["owners"].append({**node.at(0), **old, "observed_seconds": 60.0})
+    store.write()
+    (job,) = find_jobs(store.ask, Chosen(since=timedelta(days=1)), None)
+    assert (job.row["gpu_seconds"], job.row["held_gpu_seconds"]) == (2 * DAY, 4 * DAY)

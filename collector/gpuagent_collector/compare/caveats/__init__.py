@@ -140,6 +140,7 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     ),
     runs.warming_up,
     runs.whole_run,
+    runs.of_jobs,
     runs.energy_methods,
     Where(
         "unpriced",

@@ -11,6 +11,7 @@ from gpuagent_collector.prices.price import currencies_of
 from gpuagent_collector.runs.arguments import USUAL_REPEATS
 from gpuagent_collector.runs.cells import match_runs, tell_apart
 from gpuagent_collector.runs.data import Facts, Run
+from gpuagent_collector.runs.job_runs import are_jobs
 from gpuagent_collector.runs.words import spoken
 from gpuagent_collector.statistics.shift import least_pairs
 from gpuagent_collector.statistics.summaries import outliers
@@ -48,7 +49,9 @@ def too_few(evidence: Evidence) -> Iterator[Caveat]:
         yield Caveat(
             code="n_too_small",
             text=f"{runs} can never be significant{together}",
-            remedy=f"repeat the experiment with {_advised(evidence)} runs a side",
+            remedy="compare all jobs of two names, users or nodes: `collector compare --jobs --by user`"
+            if are_jobs(evidence.layout.run_ids)
+            else f"repeat the experiment with {_advised(evidence)} runs a side",
         )
 
 
@@ -94,7 +97,7 @@ def unmatched(evidence: Evidence) -> Iterator[Caveat]:
 
 def fell_back(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where another metric than the usual one was tested."""
-    if evidence.figures.fell_back:
+    if evidence.figures.fell_back and not are_jobs(evidence.layout.run_ids):
         is_own = all(run.command for runs in evidence.sides.values() for run in runs)
         yield Caveat(
             code="no_throughput",

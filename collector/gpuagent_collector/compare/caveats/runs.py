@@ -14,6 +14,7 @@ from gpuagent_collector.runs.arguments import differing_arguments, identify_comm
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, cancelled_caveat
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import CONDITIONS, FACETS, Facet, can_name
+from gpuagent_collector.runs.job_runs import are_jobs
 from gpuagent_collector.runs.words import reasons
 from gpuagent_common.text import counted
 
@@ -33,6 +34,16 @@ _FACET_NAMES = frozenset(facet.name for facet in FACETS)
 
 # Of the arguments in which commands differ.
 _SHOWN_ARGUMENTS = 3
+
+
+def of_jobs(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn that jobs that failed count as well."""
+    if are_jobs(evidence.layout.run_ids):
+        yield Caveat(
+            code="jobs",
+            text="how jobs ended is not recorded, so those that failed count too",
+            remedy='leave out those that ended early: `--where "seconds > 600"`',
+        )
 
 
 def warming_up(evidence: Evidence) -> Iterator[Caveat]:
