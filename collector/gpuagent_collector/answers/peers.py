@@ -331,7 +331,9 @@ def answer_peers(ask: Ask, *, reference: bool = False, **asked: Any) -> Answer:
     Raises:
         MisuseError: also if parts of runs are to be compared with published runs, which have none.
     """
-    request = Request(**take_jobs(ask, {**asked, "reference": reference}, "name"))
+    fields = take_jobs(ask, {**asked, "reference": reference}, "name")
+    fields.pop("reference")
+    request = Request(**fields)
     if not reference:
         return render(find_peers(ask, request))
     if request.each:

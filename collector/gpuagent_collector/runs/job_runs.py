@@ -66,7 +66,7 @@ def take_jobs(ask: Ask, asked: Mapping[str, Any], name: str | None = None) -> di
         found["jobs"] = not ask(_OF_RUNS, [named[0]] * 5) and is_known(ask, name_of_job(named[0]))
     if not found["jobs"]:
         return found
-    for option, is_given in (("--each", found.get("each")), ("--reference", found.pop("reference", False))):
+    for option, is_given in (("--each", found.get("each")), ("--reference", found.get("reference"))):
         if is_given:
             raise MisuseError(f"jobs have no steps, parts or published runs; leave out {option}")
     if name and found[name]:
