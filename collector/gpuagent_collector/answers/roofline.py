@@ -354,7 +354,7 @@ def answer(study: Study, *, most: int = _SPOKEN_POINTS) -> str:
     sentences = in_short(known, most=most)
     unknown = [f"{point.label}{where}" for point, where in points if not point.has_share]
     if unknown:
-        sentences.append(f"What bounds {first_few(unknown)} could not be determined, because no roof is known.")
+        sentences.append(f"No roof is known for {first_few(unknown)}.")
     return " ".join(sentences)
 
 

@@ -51,12 +51,13 @@ _FIRST_LINES = 22
 
 def print_answer(console: Console, answer: Answer) -> None:
     """Print an answer as wide as the console; of two warnings the second where a first screen has room for it."""
-    with console.capture() as capture:
-        _print_document(console, answer, warnings=2)
-    if not answer.everything and capture.get().count("\n") > _FIRST_LINES and len(answer.caveats) > 1:
+    warnings = 2
+    if len(answer.caveats) > 1 and not answer.everything:
         with console.capture() as capture:
-            _print_document(console, answer, warnings=1)
-    console.file.write(capture.get())
+            _print_document(console, answer, warnings)
+        if capture.get().count("\n") > _FIRST_LINES:
+            warnings = 1
+    _print_document(console, answer, warnings)
 
 
 def _print_document(console: Console, answer: Answer, warnings: int) -> None:

@@ -172,7 +172,7 @@ def _find_one(name: str) -> Facet:
     names = [facet.name for facet in FACETS]
     kinds = get_close_matches(kind, _KEYED, n=1, cutoff=0.5) if key else []
     close = [f"{kinds[0]}:{key}"] if kinds else get_close_matches(name, names, n=1)
-    known = f"there are {', '.join(names)}, and argument:NAME, parameter:NAME and label:NAME"
+    known = f"there are {', '.join(names)}, argument:{name}, parameter:{name} and label:{name}"
     raise MisuseError(f"--by {name} is unknown; {f'did you mean {close[0]}?' if close else known}")
 
 

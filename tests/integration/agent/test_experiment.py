@@ -35,10 +35,10 @@ def test_an_experiment_makes_its_runs_and_then_asks_for_its_answer(sharing: Node
     done = sharing.run("gpuagent", "experiment", "run", str(written(sharing)))
     assert "[6/6]" in done.stderr
     assert "$ collector compare --by environment --metric run_seconds --experiment study" in done.stderr
-    assert "There is only one side (bare), so nothing to compare." in " ".join(done.stdout.split())
+    assert "There is no other side, so nothing was compared." in " ".join(done.stdout.split())
     assert succeeded(sharing) == [(1, 2), (2, 2), (3, 2)]
     page = (sharing.folder / "study-answer" / "answer.md").read_text()
-    assert "There is only one side (bare), so nothing to compare." in page
+    assert "There is no other side, so nothing was compared." in page
     assert "[01-compare.csv](01-compare.csv), [01-compare.sql](01-compare.sql)" in page
     again = sharing.run("gpuagent", "experiment", "run", str(written(sharing)))
     assert "all 6 runs" in again.stderr

@@ -130,7 +130,7 @@ def test_json_of_a_roofline_holds_the_roofs_the_points_their_runs_and_the_warnin
     (point,) = one["points"]
     assert point["runs"] == ["run-1", "run-2", "run-3"]
     assert point["flops_per_second"] == pytest.approx(2.02e12)
-    assert found["answer"].startswith("a resnet18: 2.02 TFLOP/s at 5.05 FLOP/byte, 40 %")
+    assert found["answer"].startswith("resnet18 (a) reaches 2.02 TFLOP/s at 5.05 FLOP/byte, 40 %")
     assert found["errors"] == found["warnings"] == []
 
 

@@ -43,15 +43,15 @@ def test_compare_recommend_and_report_say_in_words_that_there_is_one_side(call: 
     for arguments in (("compare",), ("recommend", "mnist")):
         code, out, _ = call(*arguments, store=path)
         assert code == 0
-        assert "There is only one side (laptop), so nothing to compare." in " ".join(out.split())
+        assert "There is no other side, so nothing was compared." in " ".join(out.split())
         # A long path in the next command stays whole.
         assert max(map(len, out.partition("Next:")[0].splitlines())) <= 80
-    assert "only one side (laptop)" in json.loads(call("compare", "--json", store=path)[1])["answer"]
+    assert "no other side" in json.loads(call("compare", "--json", store=path)[1])["answer"]
     rows = csv_rows(call("compare", "--format", "csv", store=path)[1])
     assert {row["verdict"] for row in rows} == {""}
     code, _, _ = call("report", str(tmp_path / "one.html"), store=path)
     assert code == 0
-    assert "There is only one side (laptop), so nothing to compare." in (tmp_path / "one.html").read_text()
+    assert "There is no other side, so nothing was compared." in (tmp_path / "one.html").read_text()
 
 
 def test_recommend_has_nothing_to_choose_between_on_one_side(store: SyntheticStore) -> None:

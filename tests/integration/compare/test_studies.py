@@ -144,7 +144,7 @@ def test_a_study_of_one_side_ends_in_values_and_names_what_has_no_answer_yet(
     monkeypatch.chdir(tmp_path)
     code, out, err = collector("answer", path, "containers", columns=80)
     assert code == 0
-    assert "There is only one side (bare), so nothing to compare." in " ".join(out.split())
+    assert "There is no other side, so nothing was compared." in " ".join(out.split())
     assert "no answer yet: Kernels: Docker against bare metal: " in err
     assert "of 10 answers" in err
     assert "No answer yet: " in (tmp_path / "containers-answer" / "answer.md").read_text()

@@ -46,7 +46,7 @@ def test_a_file_is_run_once_and_answered(lab: Lab, tmp_path: Path) -> None:
     assert "collector: lenient: complete, 4 of 4 runs made, 2 failed\n" in said.err
     assert "$ collector compare --by environment --experiment quick --metric run_seconds\n" in said.err
     answer = " ".join(f"{said.out} {said.err}".split())
-    assert "There is only one side (bare), so nothing to compare." in answer
+    assert "There is no other side, so nothing was compared." in answer
     assert (tmp_path / "quick-answer" / "answer.md").read_text().startswith("# quick\n")
     assert ["lenient", "openshift", "complete", "4", "of", "4"] in [line.split()[:6] for line in said.out.splitlines()]
     assert made(lab, "quick") == ALL_MADE
