@@ -65,6 +65,7 @@ _BY_COLUMN: Mapping[tuple[str, str], Range] = {
     ("gpu_samples", "power_watts"): Range(0, 10_000),
     ("power_samples", "power_watts"): Range(0, 10_000),
     ("session_devices", "power_limit_watts"): Range(0, 10_000),
+    ("owner_steps", "gpus_used"): Range(0, 1000),
     ("clock_offsets", "offset_seconds"): Range(-1e10, 1e10),
 }
 

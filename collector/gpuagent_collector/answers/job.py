@@ -121,7 +121,7 @@ class Study:
 
 def answer_job(ask: Ask, *, name: str, prices: Prices | None = None) -> Answer:
     """Answer `collector job`; of several lives of a job, such as of a unit that was restarted, all count."""
-    found = find_jobs(ask, Chosen(job=name, details=True, limit=2), prices)
+    found = find_jobs(ask, Chosen(job=name, with_command=True, limit=2), prices)
     if not found:
         raise MisuseError(f"no job is named {name[:80]!r}; `collector jobs` lists them")
     job = found[0]

@@ -61,7 +61,7 @@ def take_jobs(ask: Ask, asked: Mapping[str, Any], name: str | None = None) -> di
     found = dict(asked)
     sides, facets = found.get("values", ()), found.get("by", "").split(",")
     named = [*sides, *(found[key] for key in ("workload", name) if key and found.get(key))]
-    found["jobs"] = found["jobs"] or bool({"user", "name"}.intersection(facets))
+    found["jobs"] = bool(found.get("jobs")) or bool({"user", "name"}.intersection(facets))
     if named and not found["jobs"]:
         found["jobs"] = not ask(_OF_RUNS, [named[0]] * 5) and is_known(ask, name_of_job(named[0]))
     if not found["jobs"]:
@@ -191,7 +191,7 @@ def _read(
     """Return the newest ended jobs."""
     since = A_MONTH if name is None and where is None and jobs is None else None
     chosen = Chosen(name=name, user=user, where=where, jobs=jobs, since=since)
-    return read_jobs(ask, replace(chosen, only_ended=True, details=True, limit=MOST_JOBS))
+    return read_jobs(ask, replace(chosen, only_ended=True, with_agents=True, limit=MOST_JOBS))
 
 
 def _has_ended(row: Mapping[str, Any]) -> bool:

@@ -133,7 +133,7 @@ def test_a_command_waits_for_the_runs_of_others_that_use_its_agent(node: Node, i
     second = node.start("gpuagent", "run", "--name", "second", "--", *second_waits, log="second.log")
     until(lambda: list((node.folder / "spool" / "runs").glob("second-*")), "the second run in the first one's agent")
     first.send_signal(signal.SIGINT) if interrupted else (node.folder / "one").touch()
-    until(lambda: "runs of other commands use" in (node.folder / "first.log").read_text(), "the first command")
+    until(lambda: "waiting for runs of other commands" in (node.folder / "first.log").read_text(), "the first command")
     (node.folder / "two").touch()
     assert second.wait(timeout=LIMIT_SECONDS) == 0, (node.folder / "second.log").read_text()
     assert first.wait(timeout=LIMIT_SECONDS) == (130 if interrupted else 0)
