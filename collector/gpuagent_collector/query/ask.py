@@ -45,8 +45,10 @@ def with_values(sql: str, parameters: Sequence[Parameter]) -> str:
     marks = [start for start, _ in duckdb.tokenize(sql) if encoded[start : start + 1] == b"?"]
     starts = [0, *(mark + 1 for mark in marks)]
     texts = [encoded[start:end].decode() for start, end in zip(starts, [*marks, len(encoded)], strict=True)]
-    values = [harmless(literal(value)) for value in parameters]
-    return "".join(text + value for text, value in zip(texts, [*values, ""], strict=True))
+    values = [literal(value) for value in parameters]
+    filled = "".join(text + value for text, value in zip(texts, [*values, ""], strict=True))
+    # Names may be within the text as well. A line stays one.
+    return "\n".join(map(harmless, filled.split("\n")))
 
 
 def list_text(values: Iterable[str | int]) -> str:

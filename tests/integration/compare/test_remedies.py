@@ -198,8 +198,15 @@ def same_units(store: SyntheticStore) -> None:
         add_job(store, store.node(f"node-{number}", "hpc"), "build.service", 5000 * number, 500, kind="unit")
 
 
+def two_jobs(store: SyntheticStore) -> None:
+    node = store.node("node", "hpc")
+    for number in (4711, 4712):
+        add_job(store, node, f"{number}", 5000 * (number - 4711), 500, title="train", user_name="alice")
+
+
 CASES: list[tuple[str, Fill, tuple[str, ...]]] = [
     ("several_jobs", same_units, ("job", "build.service")),
+    ("n_too_small", two_jobs, ("compare", "4711", "4712")),
     ("warming_up", warming(OBSERVED, alder=SLOW_START, birch=SLOW_START), COMPARE),
     ("warming_up", warming(OBSERVED, alder=SLOW_START, birch=FEW_STEPS), COMPARE),
     ("warming_up", warming(TRAINED, alder=SLOW_START, birch=FEW_STEPS), COMPARE),
