@@ -48,6 +48,15 @@ def run_jobs(cluster: Cluster) -> dict[str, str]:
     return numbers
 
 
+def read_seconds(time: str) -> float:
+    """Return seconds of sacct's "[[days-]hours:]minutes:seconds"; nought is written with hours."""
+    days, _, clock = time.rpartition("-")
+    seconds = 0.0
+    for part in clock.split(":"):
+        seconds = seconds * 60 + float(part)
+    return seconds + 86_400 * int(days or 0)
+
+
 def read_accounts(cluster: Cluster, number: str) -> tuple[Counter[str], set[str]]:
     """Return the CPU time of each job of this number or array, in seconds over all its lives, and its states."""
     used: Counter[str] = Counter()
@@ -56,8 +65,7 @@ def read_accounts(cluster: Cluster, number: str) -> tuple[Counter[str], set[str]
     for line in cluster.ask("sacct", *options).splitlines():
         job, cpu, state = line.split("|")
         if "." not in job:
-            minutes, _, seconds = cpu.rpartition(":")
-            used[job] += 60 * int(minutes) + float(seconds)  # type: ignore[assignment]
+            used[job] += read_seconds(cpu)  # type: ignore[assignment]
             states.add(state)
     return used, states
 
