@@ -15,7 +15,7 @@ import numpy as np
 
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.caveats import find_disturbances
-from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
+from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES, default_primaries, is_open_load
 from gpuagent_collector.metrics import BY_NAME, Metric, hint_at
 from gpuagent_collector.metrics.result import SERVING, SERVING_METRICS
 from gpuagent_collector.present.answer import Answer, Caveat, Legend, Section
@@ -136,7 +136,7 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
     blocks = _blocks(succeeded)
     if question.metric is not None and question.metric not in BY_NAME:
         raise MisuseError(f"--metric {question.metric} is not stored with runs; {hint_at(question.metric, BY_NAME)}")
-    metrics = [BY_NAME[name] for name in ([question.metric] if question.metric else DEFAULT_PRIMARIES)]
+    metrics = [BY_NAME[name] for name in ([question.metric] if question.metric else default_primaries(blocks))]
     wanted = [*(metric.name for metric in metrics), *(metric.name for metric in SERVING_METRICS)]
     facts = Facts(metrics=load_figures(ask, [run.run_id for run in succeeded], question.stat, metrics=wanted))
     if blocks and all(_is_asked(block, metric) for block in blocks for metric in metrics):
@@ -146,7 +146,7 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
         plans = [plan for block in known if (plan := _plan(block, facts, metric, question))]
         if plans:
             plans.sort(key=lambda plan: -plan.runs)
-            spoken_runs = [[run for cell in plan.block.cells for run in cell.runs] for plan in plans[:_SPOKEN_BLOCKS]]
+            spoken_runs = [[run for cell in plan.block.cells for run in cell.runs] for plan in _spoken_blocks(plans)]
             recorded = find_recorded(ask, [run.run_id for run in spoken_runs[0]])
             caveats = find_plan_caveats(ask, list(chain.from_iterable(spoken_runs)), runs)
             return Plan(
@@ -172,8 +172,7 @@ _ASKED, _ASKED_OPEN = ("run_seconds", "measure_seconds"), ("throughput", "offere
 
 
 def _is_asked(block: Block, metric: Metric) -> bool:
-    is_open = block.parameters.get("concurrency") is None
-    asked = (*_ASKED, *_ASKED_OPEN) if is_open else _ASKED
+    asked = (*_ASKED, *_ASKED_OPEN) if is_open_load(block) else _ASKED
     return block.workload == SERVING and metric.name in asked
 
 
@@ -322,7 +321,12 @@ def _rounds(block: BlockPlan) -> int:
 
 # The columns of the first table.
 _REPEATS = (5, 7, 10, 20)
-_SPOKEN_BLOCKS = 3
+# More than this many workloads or settings are spoken of by the first.
+_SPOKEN_BLOCKS = 2
+
+
+def _spoken_blocks(plans: Sequence[BlockPlan]) -> Sequence[BlockPlan]:
+    return plans if len(plans) <= _SPOKEN_BLOCKS else plans[:1]
 
 
 def answer(plan: Plan) -> str:
@@ -330,7 +334,7 @@ def answer(plan: Plan) -> str:
     blocks = [each.block for each in plan.blocks]
     title = spoken(plan.metric, plan.question.stat)
     sentences = []
-    for block in plan.blocks[:_SPOKEN_BLOCKS]:
+    for block in _spoken_blocks(plan.blocks):
         shown: list[str] = []
         for repeats in sorted({block.repeats, USUAL_REPEATS}):
             runs = f"{counted(repeats, 'run')} a side{', as here,' if repeats == block.repeats else ''}"
@@ -347,7 +351,7 @@ def answer(plan: Plan) -> str:
         sentences.append(f"{tell_apart(block.block, blocks)}: {at_hand}.{_spoken_needs(block.needs)}")
     more = len(blocks) - len(sentences)
     if more > 0:
-        sentences.append(f"{counted(more, 'more workload')} can be seen below.")
+        sentences.append(f"{counted(more, 'more setting')} can be seen below.")
     first = plan.blocks[0]
     effect = first.least_effect(_rounds(first), plan.question.level)
     command = _next(plan)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuagent_collector.metrics import BY_NAME, ITEMS, STEPS, Metric, hint_at
+from gpuagent_collector.metrics.result import SERVING
 from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.runs.arguments import identify_command, record_command
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, Cell, Layout, match_runs
@@ -33,6 +34,8 @@ ValuesOf = Callable[[Block, str, Metric], Sides]
 
 # Tested unless another metric is named, in this order: a run without throughput still has a duration.
 DEFAULT_PRIMARIES = ("throughput", "run_seconds")
+# Of a server that is sent requests at a given rate: it answers at that rate, sooner or later.
+_OPEN_LOAD_PRIMARIES = ("highest_rate", "ttft_p90_seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +184,7 @@ def compute_figures(
     Args:
         layout: the runs to compare.
         facts: about these runs.
-        metric: the primary one; None: the first of DEFAULT_PRIMARIES that runs have.
+        metric: the primary one; None: the first of `default_primaries` that runs have.
         delta: the share that counts as equal.
         alpha: the error rate over all tests, and all looks of an experiment that may stop early.
         unpaired: whether matched runs too are taken as independent.
@@ -220,7 +223,7 @@ def compute_figures(
     )
     return Figures(
         primary=primary,
-        fell_back=layout.is_compared and metric is None and primary.name != DEFAULT_PRIMARIES[0],
+        fell_back=layout.is_compared and metric is None and primary.name == DEFAULT_PRIMARIES[-1],
         delta=delta,
         alpha=alpha,
         unpaired=unpaired,
@@ -278,11 +281,21 @@ def name_work(runs: Sequence[Run], facts: Facts) -> str:
 _MOST_NAMED = 5
 
 
+def is_open_load(block: Block) -> bool:
+    """Return whether a server was sent requests at a given rate, which decides its throughput."""
+    return block.workload == SERVING and block.parameters.get("concurrency") is None
+
+
+def default_primaries(blocks: Sequence[Block]) -> tuple[str, ...]:
+    """Return the metrics that are tested unless one is named: the first that the runs have."""
+    return (*_OPEN_LOAD_PRIMARIES, *DEFAULT_PRIMARIES) if blocks and all(map(is_open_load, blocks)) else DEFAULT_PRIMARIES
+
+
 def _choose_primary(layout: Layout, facts: Facts, known: Mapping[str, Metric], name: str | None) -> Metric:
     if name is not None and name not in known:
         raise MisuseError(_why_unknown(name, known, facts))
     found = _contestants if layout.is_compared else _sides_with
-    for candidate in [name] if name else DEFAULT_PRIMARIES:
+    for candidate in [name] if name else default_primaries(layout.blocks):
         if any(found(block, facts, known[candidate]) for block in layout.blocks):
             return known[candidate]
     shared = [each for each in known.values() if any(found(block, facts, each) for block in layout.blocks)]

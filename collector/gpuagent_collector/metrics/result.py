@@ -95,7 +95,8 @@ SERVING = "serve-load"
 
 PERCENTILES = (50, 90, 99)
 
-_LATENCIES = {"ttft": "Time to first token", "tpot": "Time a further token", "e2e": "Whole answer"}
+# Time to first token, and time per output token after it.
+_LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "Whole answer,"}
 
 _serving = partial(reported, group="Serving")
 _served = partial(_serving, over_parts="sum", better=_HIGHER)
@@ -104,7 +105,7 @@ _slowest = partial(_serving, unit="seconds", over_parts="max", better=_LOWER)
 # Throughput is that of the tokens of answers; energy and cost of an item are therefore those of such a token.
 SERVING_METRICS: tuple[StoredMetric, ...] = (
     *(
-        _slowest(f"{stem}_p{percent}_seconds", f"{title}, p{percent}")
+        _slowest(f"{stem}_p{percent}_seconds", f"{title} p{percent}")
         for stem, title in _LATENCIES.items()
         for percent in PERCENTILES
     ),

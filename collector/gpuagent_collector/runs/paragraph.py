@@ -69,7 +69,7 @@ def describe_runs(ask: Ask, runs: Sequence[Run], facts: Facts, others: Mapping[s
     figures = list(_figures(ask, succeeded or runs, facts))
     settings = len({(run.parameters, identify_command(run.command)) for run in succeeded})
     if settings > 1:
-        sentences.append(f"They ran with {settings} settings, which have no median in common.")
+        sentences.append(f"They ran with {settings} settings.")
     elif figures:
         sentences.append(f"{'Medians: ' if len(succeeded) > 1 else ''}{', '.join(figures)}.")
     if (
