@@ -187,10 +187,14 @@ def _load_was_asked(runs: Sequence[Run], facts: Facts) -> str:
 def _blocks(runs: Sequence[Run]) -> list[Block]:
     """Return a block for each workload with its parameters, with a cell for each circumstance."""
     cells: dict[tuple[str, str], list[Cell]] = defaultdict(list)
-    # Of one program, runs with other arguments are no repeats.
+    # Of one program, runs with other arguments are no repeats; between two experiments anything may have changed.
     for key, members in group_like(runs, "node_count").items():
-        cell = Cell(side=", ".join(key.circumstances), runs=tuple(members), others={})
-        cells[key.workload, key.parameters].append(cell)
+        of_experiment: dict[str | None, list[Run]] = defaultdict(list)
+        for run in members:
+            of_experiment[run.experiment].append(run)
+        for experiment, repeats in of_experiment.items():
+            side = ", ".join([*key.circumstances, experiment or ""])
+            cells[key.workload, key.parameters].append(Cell(side=side, runs=tuple(repeats), others={}))
     return [
         Block(workload=workload, parameters=json.loads(parameters), held={}, cells=tuple(of_block))
         for (workload, parameters), of_block in cells.items()

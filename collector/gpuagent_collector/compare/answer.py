@@ -419,7 +419,7 @@ def _why(comparison: Comparison, *, most: int) -> list[str]:
         )
         if sentence:
             name = tell_apart(because.block, layout.blocks)
-            sentences.append(f"{name}: {sentence}" if len(layout.blocks) > 1 else sentence)
+            sentences.append(f"{name}: {sentence[0].lower()}{sentence[1:]}" if len(layout.blocks) > 1 else sentence)
     return sentences[:most] or _moved(comparison)
 
 

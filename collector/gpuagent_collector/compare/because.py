@@ -131,6 +131,11 @@ class Because:
         return self.block.baseline
 
     @property
+    def what(self) -> str:
+        """The word for what is divided."""
+        return {"seconds": "time", "joules": "energy"}.get(self.unit, "cost")
+
+    @property
     def difference(self) -> float:
         """The difference of the medians, which the parts sum to."""
         return sum(part.difference for part in self.parts)

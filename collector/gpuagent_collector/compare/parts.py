@@ -66,7 +66,7 @@ def because_panel(because: Because, sides: Sequence[str]) -> Panel:
     # In print, texts are to the right of the bars.
     highest, lowest = max(max(bar.begin, bar.end) for bar in bars), min(bar.end for bar in bars)
     return Panel(
-        title=f"From {because.baseline} to {because.side}: per {because.of}",
+        title=f"From {because.baseline} to {because.side}: {because.what} per {because.of}",
         description=f"Parts of the difference per {because.of}: {'; '.join(f'{bar.name}: {bar.text}' for bar in bars)}",
         x=Axis(unit=scale.symbol, ends=(min(0, 1.05 * lowest), 1.18 * highest)),
         bars=bars,

@@ -66,7 +66,8 @@ def draw_panels(panels: Sequence[Panel], note: str, width_mm: float, *, columns:
         if panel.bars:
             for place, bar in enumerate(panel.bars):
                 shade, end = QUIET if bar.index is None else color(bar.index), max(bar.begin, bar.end)
-                one.barh(place, bar.end - bar.begin, left=bar.begin, color=shade, height=0.7)
+                inside = "white" if bar.is_hollow else shade
+                one.barh(place, bar.end - bar.begin, left=bar.begin, color=inside, edgecolor=shade, height=0.7)
                 one.annotate(bar.text, (end, place), (3, 0), textcoords="offset points", va="center")
             names = shorten_names([bar.name for bar in panel.bars], characters(width_mm / 3, picture.size))
             one.set_yticks(range(len(names)), names)
@@ -132,7 +133,7 @@ def draw_because(comparison: Comparison, width_mm: float) -> Picture:
     for because in reasons:
         name = tell_apart(because.block, comparison.layout.blocks)
         before, after = because.medians
-        title = f"{name}: per {because.of}"
+        title = f"{name}: {because.what} per {because.of}"
         if before > 0 < after and because.words:
             more = "as much" if after >= 2 * before else "more" if after > before else "less"
             side = comparison.layout.facet.name_side(because.side)
@@ -141,7 +142,7 @@ def draw_because(comparison: Comparison, width_mm: float) -> Picture:
             title = sentence if len(sentence) <= _CHARACTERS_PER_MM * width_mm else title
         panels.append(replace(because_panel(because, comparison.layout.sides), title=title))
     runs = _runs(len(each.block.cell(side).runs) for each in reasons for side in (each.baseline, each.side))
-    sums = "each part begins where the one before it ends, and they sum to the difference"
+    sums = "each part begins where the one before it ends, hollow ones take away, and all sum to the difference"
     return draw_panels(panels, f"Medians of runs; {sums}. {runs}.", width_mm)
 
 

@@ -67,6 +67,11 @@ class Bar:
     end: float
     index: int | None = None
 
+    @property
+    def is_hollow(self) -> bool:
+        """Whether it takes away, and is drawn as an outline."""
+        return self.end < self.begin
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:

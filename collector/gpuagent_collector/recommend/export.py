@@ -14,7 +14,7 @@ from gpuagent_collector.compare.tables import OF_RATIOS, is_far_from_medians
 from gpuagent_collector.errors import OneSideError
 from gpuagent_collector.metrics.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PERCENT, Bound, Limit
 from gpuagent_collector.present.answer import Answer, Legend, Part, Section
-from gpuagent_collector.present.human import in_unit, notation, ratio, significant
+from gpuagent_collector.present.human import in_unit, notation, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.prices.runs import why_unpriced
@@ -176,7 +176,7 @@ def _listed(behind: Sequence[Standing], verbs: _Verbs, facet: Facet) -> str:
     listed: list[str] = []
     for one in behind[:_SPOKEN_SIDES]:
         if one.judgement:
-            more = verbs.more.format(f"{ratio(one.judgement.shift.estimate)} times")
+            more = verbs.more.format(f"{significant(one.judgement.shift.estimate)} times")
             evidence = "" if listed else f" ({interval(one.judgement.shift)})"
             listed.append(f"{facet.name_side(one.side)} {more}{evidence}")
     rest = len(behind) - len(listed)

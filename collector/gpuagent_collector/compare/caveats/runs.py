@@ -71,7 +71,7 @@ def warming_up(evidence: Evidence) -> Iterator[Caveat]:
             text=f"the first measured steps were slower, by more than {100 * _WARM_UP_SHARE:.0f} % of the throughput, "
             f"in {where}",
             remedy=", or ".join(remedies)
-            or f"report the phase `measure` {steps:.0f} steps later (docs/your-program.md)",
+            or f"run more steps, or report the phase `measure` {steps:.0f} steps later (docs/your-program.md)",
         )
 
 
@@ -238,10 +238,11 @@ def not_interleaved(evidence: Evidence) -> Iterator[Caveat]:
             remedy="look at nodes without the event, `collector history`, and what else differs below",
         )
     elif any(map(_is_sequential, evidence.layout.blocks)):
+        is_elsewhere = evidence.layout.facet.names <= {"platform", "node", "nodes", "device"}
         yield Caveat(
             code="not_interleaved",
             text="all runs of one side came before all of another: warming up or neighbours may be the difference",
-            remedy="take turns: one run of each side, then the next",
+            remedy="make one run on each side in turn" if is_elsewhere else "`gpuagent bench` runs the sides in turn",
         )
 
 

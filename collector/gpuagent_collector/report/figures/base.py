@@ -165,6 +165,8 @@ def _draw_series(series: Series) -> Data:
 
 
 def _draw_bars(bars: Sequence[Bar]) -> Data:
+    shades = ["--quiet" if bar.index is None else color(bar.index) for bar in bars]
+    insides = ["rgba(0,0,0,0)" if bar.is_hollow else shade for bar, shade in zip(bars, shades, strict=True)]
     return {
         "type": "bar",
         "orientation": "h",
@@ -172,7 +174,7 @@ def _draw_bars(bars: Sequence[Bar]) -> Data:
         "y": list(range(len(bars))),
         "base": [short(bar.begin) for bar in bars],
         "x": [short(bar.end - bar.begin) for bar in bars],
-        "marker": {"color": ["--quiet" if bar.index is None else color(bar.index) for bar in bars]},
+        "marker": {"color": insides, "line": {"color": shades, "width": 1.5}},
         "hovertext": [safe(f"{bar.name}: {bar.text}") for bar in bars],
         "hoverinfo": "text",
     }

@@ -51,6 +51,10 @@ def roofline_panel(roofline: Roofline, indexes: Mapping[int, int], *, is_only: b
     near = _NEAR_ACROSS * log10(right / left), _NEAR_UPWARDS * log10(high / low)
     marks = [*merge_marks(points, *near, unknown=beside)]
     peaks = [(right, peak, f"{name.upper()} {in_unit('FLOP/s')(peak)}") for name, peak in roofline.peaks.items()]
+    bandwidth = roofline.measured.bytes_per_second or roofline.datasheet.bytes_per_second
+    if bandwidth and corners:
+        ridge = min(corners)[0]
+        peaks.append((ridge, ridge * bandwidth, f"memory {in_unit('bytes/s')(bandwidth)}"))
     return Panel(
         title=f"FLOP/s by FLOP/byte, {roofline.device}",
         description="; ".join(f"{point.mark}: {_hover(point)}" for point in points),

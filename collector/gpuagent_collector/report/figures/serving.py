@@ -37,15 +37,22 @@ def serving_panels(study: Study) -> Iterator[Panel]:
         )
 
 
+# With two ticks a logarithmic axis looks like a linear one.
+_FEWEST_TICKS = 3
+
+
 def _latency_axis(title: str, unit: str, series: Sequence[Series]) -> Axis:
-    """Return an axis with ticks at 1, 2 and 5 times a power of ten, named in full."""
+    """Return an axis with ticks at 1, 2 and 5 times a power of ten, or at every digit, named in full."""
     values = [y for one in series for y in one.ys]
     values += [y + up for one in series for y, up in zip(one.ys, one.up, strict=False)]
     # Wide enough for a tick, whatever the values.
     lowest, highest = 0.6 * min(values), 1.6 * max(values)
     decades = range(floor(log10(lowest)), ceil(log10(highest)))
-    found = [step * 10.0**decade for decade, step in product(decades, (1, 2, 5))]
-    ticks = [tick for tick in found if lowest <= tick <= highest]
+    ticks: list[float] = []
+    for digits in (1, 2, 5), range(1, 10):
+        if len(ticks) < _FEWEST_TICKS:
+            found = [digit * 10.0**decade for decade, digit in product(decades, digits)]
+            ticks = [tick for tick in found if lowest <= tick <= highest]
     names = [f"{tick:,.10g}" for tick in ticks]
     return Axis(title=title, unit=unit, is_logarithmic=True, ends=(lowest, highest), ticks=ticks, names=names)
 
