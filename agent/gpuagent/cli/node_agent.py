@@ -129,13 +129,13 @@ def _gpus_of(run_id: str, status: "StatusResponse | None") -> Sequence["GpuNow"]
 
 
 def given_to_agent(ctx: click.Context) -> list[str]:
-    """Return the agent's own options on the command line, and the collector if the environment names one."""
+    """Return the agent's own options on the command line; the environment counts for the collector and the platform."""
     sources = click.core.ParameterSource
     return [
         name
         for name in _AGENT_S_OWN
         if ctx.get_parameter_source(name) is sources.COMMANDLINE
-        or (name == "collector" and ctx.get_parameter_source(name) is sources.ENVIRONMENT)
+        or (name in ("collector", "platform") and ctx.get_parameter_source(name) is sources.ENVIRONMENT)
     ]
 
 
@@ -183,7 +183,7 @@ def _check_options(client: "AgentClient", config: "AgentConfig", given: Sequence
     if "platform" in given and status and status.platform != config.platform:
         raise MisuseError(
             f"the agent that runs on this node samples as platform {status.platform!r}, not {config.platform!r}; "
-            "stop it, or omit --platform"
+            "stop it, or omit --platform and GPUAGENT_PLATFORM"
         )
     if status and _other_collector(client, config):
         where = f"{status.collector}, not {config.collector}; --collector sends a run elsewhere"
