@@ -13,25 +13,24 @@ from pathlib import Path
 
 from gpuagent.clock import Instant
 from gpuagent.errors import SourceUnavailableError
-from gpuagent.redaction import redact_arguments, redact_text
+from gpuagent.redaction import redact_arguments
 from gpuagent.sources.source import Lane, Reading, SourceContext, Value
 from gpuagent.sources.support.activity import Held, Use
 from gpuagent.sources.support.cgroups import parse_mounts
 from gpuagent.sources.support.files import OptionalFile, open_needed, read_text
 from gpuagent.sources.support.nvml_api import NvmlError
-from gpuagent.sources.support.owner import Owner, OwnerFacts, without_names
+from gpuagent.sources.support.owner import MOST_CHARACTERS, Owner, OwnerFacts, without_names
 from gpuagent.sources.support.pod_resources import Kubelet
 from gpuagent.sources.support.pods import Missing, Pods
 from gpuagent.sources.support.processes import read_process_file
-from gpuagent.sources.support.units import (
-    Unit,
+from gpuagent.sources.support.slurm import (
+    describe_slurm_job,
     held_gpus,
     parse_count,
     parse_environment,
-    parse_unit,
-    slurm_job,
     slurm_step,
 )
+from gpuagent.sources.support.units import Unit, parse_unit
 from gpuagent.sources.support.work import Groups, Step, Work
 from gpuagent_common.keys import key
 
@@ -48,7 +47,7 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 # Of each owner's processes: reading those of more takes too long for once a second.
 _FEW_PROCESSES = 16
 _MOST_OWNERS, _MOST_STEPS = 1000, 1000
-_MOST_WORDS, _MOST_CHARACTERS = 20, 300
+_MOST_WORDS = 20
 # The first process of each pod, which only holds its namespaces.
 _PAUSE = ("/pause", "pause")
 
@@ -277,16 +276,9 @@ class Owners:
         text = read_process_file(self._proc, pid, "environ")
         variables = parse_environment(text or "")
         if kind == "slurm" and "SLURM_JOB_ID" in variables:
-            # Anyone can set one of these, so the kernel's user counts where the node names it.
-            names = ("NAME", "ACCOUNT", "PARTITION", "USER")
-            named = {name: _short_text(variables.get(f"SLURM_JOB_{name}")) for name in names}
-            facts.job = slurm_job(variables) or facts.job
-            facts.title, facts.account, facts.place = named["NAME"], named["ACCOUNT"], named["PARTITION"]
-            if not uid or facts.user_name == str(uid):
-                facts.user_name = named["USER"] or facts.user_name
-            cpus, mib = parse_count(variables, "SLURM_CPUS_ON_NODE"), parse_count(variables, "SLURM_MEM_PER_NODE")
-            facts.held_cores = None if cpus is None else float(cpus)
-            facts.memory_held_bytes = None if mib is None else mib * 1024**2
+            # Anyone can set variables, so the kernel's user counts where the node names it.
+            is_known = bool(uid) and facts.user_name != str(uid)
+            describe_slurm_job(facts, variables, has_user=is_known)
         elif kind == "slurm" and (text is not None or not uid):  # a daemon of the job
             return
         gpus = held_gpus(kind, variables, self._uuids)
@@ -306,7 +298,7 @@ class Owners:
             owner.command_pid = pid
             # As JSON, which the store has of commands.
             redacted = redact_arguments(words[:_MOST_WORDS])
-            owner.facts.command = json.dumps([word[:_MOST_CHARACTERS] for word in redacted])
+            owner.facts.command = json.dumps([word[:MOST_CHARACTERS] for word in redacted])
 
     def _read_words(self, pid: int) -> list[str]:
         return (read_process_file(self._proc, pid, "cmdline") or "").rstrip("\0").split("\0")
@@ -389,10 +381,6 @@ class Owners:
         owner.read(self._proc, None, with_memory=False)
         owner.floor = (owner.cpu_seconds or 0.0, seconds)
         return before is not None and owner.floor[0] - before[0] >= FLOOR_CPU_SECONDS
-
-
-def _short_text(text: str | None) -> str | None:
-    return redact_text(text)[:_MOST_CHARACTERS] if text else None
 
 
 def _list_gpus(context: SourceContext) -> tuple[str, ...]:

@@ -12,7 +12,8 @@ from gpuagent.sources.owners import Owners
 from gpuagent.sources.source import Value
 from gpuagent.sources.support.activity import GpuHolders, Use
 from gpuagent.sources.support.owner import HeldTime
-from gpuagent.sources.support.units import Unit, cut_path, held_gpus, parse_unit, slurm_step
+from gpuagent.sources.support.slurm import held_gpus, slurm_step
+from gpuagent.sources.support.units import Unit, cut_path, parse_unit
 from gpuagent_common.keys import key
 from tests.support.nvml_replay import FIRST, SECOND, NvmlRecording
 from tests.support.pid_namespaces import plant_process

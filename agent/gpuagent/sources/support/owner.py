@@ -22,6 +22,9 @@ LONGEST_PREPARATION_SECONDS = 60 * 60.0
 # The CPU time by wall time from which a job's CPUs work. An interpreter that waits for its user takes a tenth of it.
 QUIET_CORES = 0.05
 
+# Of each name and each word of a command.
+MOST_CHARACTERS = 300
+
 
 @dataclass(slots=True)
 class HeldTime:
