@@ -20,6 +20,7 @@ from gpuagent.delivery.channel import Access
 from gpuagent.delivery.courier import Courier
 from gpuagent.delivery.pipeline import Pipeline
 from gpuagent.delivery.spool import Spool, gap_entry
+from gpuagent.delivery.spool_file import SPOOL_FILE
 from gpuagent.delivery.stream import Orders
 from gpuagent.delivery.uplink import Uplink
 from gpuagent.event_loop import EventLoop
@@ -85,7 +86,7 @@ class Agent:
             write_node(self.spool_directory, self.node_uuid)
             self._buffer = RecordBuffer()
             self.spool = Spool(
-                self.spool_directory / "spool.sqlite", node_uuid=self.node_uuid, limit_bytes=config.spool_limit_bytes
+                self.spool_directory / SPOOL_FILE, node_uuid=self.node_uuid, limit_bytes=config.spool_limit_bytes
             )
             undo.callback(self.spool.close)
             self._wire()

@@ -15,6 +15,7 @@ from gpuagent.clock import Clock
 from gpuagent.delivery.channel import Access
 from gpuagent.delivery.pipeline import Pipeline
 from gpuagent.delivery.spool import Spool
+from gpuagent.delivery.spool_file import SPOOL_FILE
 from gpuagent.delivery.stream import Orders
 from gpuagent.delivery.uplink import Delivery, Uplink
 from gpuagent.runs.tails import Tailed
@@ -47,7 +48,7 @@ class Courier:
         place = self.folder / secrets.token_hex(8)
         try:
             place.mkdir(parents=True)
-            spool = Spool(place / "spool.sqlite", node_uuid=node_uuid, limit_bytes=_LIMIT_BYTES)
+            spool = Spool(place / SPOOL_FILE, node_uuid=node_uuid, limit_bytes=_LIMIT_BYTES)
             pipeline = Pipeline(
                 buffer=buffer, spool=spool, clock=self.clock, tail=Tailed, on_spooled=lambda: None, interval_seconds=1.0
             )
@@ -63,7 +64,7 @@ class Courier:
 
     def _send(self, place: Path) -> None:
         node_uuid, hostname = (place / "node").read_text().split(" ", 1)
-        spool = Spool(place / "spool.sqlite", node_uuid=node_uuid, limit_bytes=_LIMIT_BYTES)
+        spool = Spool(place / SPOOL_FILE, node_uuid=node_uuid, limit_bytes=_LIMIT_BYTES)
         uplink = Uplink(
             access=self.access,
             spool=spool,

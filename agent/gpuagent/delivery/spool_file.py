@@ -8,6 +8,9 @@ from pathlib import Path
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.keys import SPOOL_VERSION
 
+# Its name in the folder that `locations.spool_directory` finds.
+SPOOL_FILE = "spool.sqlite"
+
 # Whatever is changed here, comments too, needs another SPOOL_VERSION: a spool is compared with this text.
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS sessions (
