@@ -15,7 +15,7 @@ from gpuagent_collector.answers.profile import Side, study_sides
 from gpuagent_collector.answers.profile import Study as Profile
 from gpuagent_collector.answers.profile_data import traced_runs
 from gpuagent_collector.choices import PartKind
-from gpuagent_collector.compare import export as comparing
+from gpuagent_collector.compare import document as comparing
 from gpuagent_collector.compare.answer import overview_table
 from gpuagent_collector.compare.comparison import Comparison, Request, compare, find_sweep
 from gpuagent_collector.json_cells import read_object, read_words

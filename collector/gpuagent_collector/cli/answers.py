@@ -389,7 +389,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             "4711 4712",
             "--by user --workload train --jobs",
         ),
-        function="compare.export:answer_compare",
+        function="compare.document:answer_compare",
         finds_more=True,
         options=(
             *_COMPARED,
@@ -525,7 +525,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
             "resnet50 --by device --weigh cost",
             "gpt --weigh time=1,cost=2 --prices prices.yaml --json",
         ),
-        function="recommend.export:answer_recommend",
+        function="recommend.answer:answer_recommend",
         options=(
             _STORED_WORKLOAD,
             _by("Facets to choose between, such as device; comma-separated for combinations."),

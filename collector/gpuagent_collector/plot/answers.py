@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from gpuagent_collector.answers import roofline, scaling_curves, serving
 from gpuagent_collector.answers.roofline_points import Traffic
 from gpuagent_collector.compare.comparison import Comparison
-from gpuagent_collector.compare.export import find_next
+from gpuagent_collector.compare.document import find_next
 from gpuagent_collector.compare.matrix import Selection, label_row
 from gpuagent_collector.compare.parts import because_panel
 from gpuagent_collector.plot.picture import (

@@ -11,7 +11,7 @@ from gpuagent_collector.answers.scaling_curves import By
 from gpuagent_collector.answers.serving import study_serving
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.comparison import Request
-from gpuagent_collector.compare.export import compare_what_differs
+from gpuagent_collector.compare.document import compare_what_differs
 from gpuagent_collector.compare.matrix import Selection, choose_runs, stats_in, tabulate_runs
 from gpuagent_collector.metrics import BY_NAME, hint_at
 from gpuagent_collector.plot.answers import draw_because, draw_frontier, draw_rooflines, draw_scaling, draw_serving

@@ -15,7 +15,7 @@ from rich.console import Console
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.cli import cli, runs
 from gpuagent_collector.compare.comparison import Request, compare
-from gpuagent_collector.compare.export import render
+from gpuagent_collector.compare.document import render
 from gpuagent_collector.present.terminal import print_answer
 from gpuagent_collector.runs.cells import tell_apart
 from gpuagent_collector.statistics.shift import estimate_shift

@@ -7,7 +7,7 @@ import pytest
 
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Comparison
-from gpuagent_collector.compare.export import render
+from gpuagent_collector.compare.document import render
 from gpuagent_collector.compare.figures import count
 from gpuagent_collector.metrics import GROUPS
 from gpuagent_collector.present.table import Grid

@@ -11,7 +11,7 @@ from gpuagent_collector.answers.plan import Question, plan_repeats
 from gpuagent_collector.answers.plan import answer as answer_plan
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Comparison
-from gpuagent_collector.compare.export import render
+from gpuagent_collector.compare.document import render
 from gpuagent_collector.compare.needed import find_needed
 from gpuagent_collector.statistics.repeats import MOST_REPEATS
 from gpuagent_collector.statistics.verdicts import Verdict

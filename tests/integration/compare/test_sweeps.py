@@ -14,11 +14,11 @@ from gpuagent_collector.answers.show import study_show
 from gpuagent_collector.answers.why import plan_ladder, render_settled, write_experiment
 from gpuagent_collector.compare.answer import answer, headline_reasons, is_cost_first
 from gpuagent_collector.compare.comparison import Request, compare, find_sweep
-from gpuagent_collector.compare.export import find_next, first_parts
+from gpuagent_collector.compare.document import find_next, first_parts
 from gpuagent_collector.compare.tables import cost_table, verdict_table
 from gpuagent_collector.present.table import Table
 from gpuagent_collector.prices.price import parse_prices
-from gpuagent_collector.recommend.export import render as render_recommendation
+from gpuagent_collector.recommend.answer import render as render_recommendation
 from gpuagent_collector.recommend.study import Request as RecommendRequest
 from gpuagent_collector.recommend.study import recommend
 from gpuagent_collector.statistics.verdicts import Verdict

@@ -6,7 +6,7 @@ from math import comb
 from typing import Any, NamedTuple
 
 from gpuagent_collector.compare import comparison
-from gpuagent_collector.compare import export as comparing
+from gpuagent_collector.compare import document as comparing
 from gpuagent_collector.compare.because import say
 from gpuagent_collector.compare.comparison import compare, find_sweep
 from gpuagent_collector.compare.parts import because_table, with_bars
