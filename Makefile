@@ -78,7 +78,7 @@ format: $(VENV)/.installed-dev ## Format the code
 proto: $(VENV)/.installed-dev ## Generate the wire format's code from the .proto files
 	$(BIN)/python scripts/generate_proto.py
 
-docs: $(VENV)/.installed-dev ## Generate docs/commands.md from the commands' help
+docs: $(VENV)/.installed-dev ## Generate docs/commands.md, and the answers of experiment files, from the commands
 	$(BIN)/python scripts/generate_commands.py
 
 site: $(VENV)/.installed-dev ## Build the documentation as a site into build/site

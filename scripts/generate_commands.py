@@ -1,5 +1,9 @@
-"""Write docs/commands.md, or with `-` stdout: the help of every command and all workloads, as they print it."""
+"""Write what follows from the commands: docs/commands.md, and the answers that the schema of experiment files allows.
 
+With `-` only the document is written, to stdout.
+"""
+
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,10 +12,13 @@ import click
 
 from gpuagent.cli import cli as gpuagent_cli
 from gpuagent_collector.cli import cli as collector_cli
+from gpuagent_collector.cli.answers import ANSWERS, command_of
 from gpuagent_workloads.listing import as_text
 from gpuagent_workloads.registry import WORKLOADS
 
-DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENT = ROOT / "docs" / "commands.md"
+SCHEMA = ROOT / "agent" / "gpuagent" / "experiment" / "schema.json"
 WIDTH = 100
 
 INTRODUCTION = """# Commands
@@ -45,8 +52,17 @@ def document() -> str:
     return "\n".join(parts)
 
 
+def list_answers(schema: str) -> str:
+    """Return the schema with the names of all answers that can be about one experiment."""
+    commands = [command_of(name, "") for name in sorted(ANSWERS)]
+    names = [each.name for each in commands if any("--experiment" in option.opts for option in each.params)]
+    schema = re.sub(r"\^\([a-z|]+\)", f"^({'|'.join(names)})", schema)
+    return re.sub(r"Begins with [a-z, ]+;", f"Begins with {', '.join(names[:-1])} or {names[-1]};", schema)
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["-"]:
         print(document(), end="")
     else:
         DOCUMENT.write_text(document(), encoding="utf-8")
+        SCHEMA.write_text(list_answers(SCHEMA.read_text(encoding="utf-8")), encoding="utf-8")

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from gpuagent_collector.cli.answers import ANSWERS as REGISTRY
 from tests.integration.compare.filled import FILLS, Fill
 from tests.integration.recommend.scenes import PRICES
 from tests.support.commands import Collector
 from tests.support.goldens import GOLDENS, assert_golden
 
-# Name of the files → the command.
+# Name of the files → the command. Answers without a line are asked by their name alone.
 ANSWERS = {
     "compare": "compare --by interference",
     "compare-all": "compare --by interference --all --no-series",
@@ -41,6 +42,9 @@ ANSWERS = {
     "peers-jobs": "peers 4715",
     "history-jobs": "history train",
 }
+
+COMMANDS = {line.split()[0] for line in ANSWERS.values()}
+ANSWERS |= {name: name for name, entry in REGISTRY.items() if name not in COMMANDS and not entry.is_file}
 
 FORMS = {
     "80.txt": ("table", 80),
@@ -77,7 +81,7 @@ def test_an_answer_is_as_it_was_reviewed(
 ) -> None:
     output_format, columns = FORMS[form]
     command, *arguments = shlex.split(ANSWERS[name])
-    store = filled(FILLS["nightly" if name.endswith("-jobs") else command])
+    store = filled(FILLS.get("nightly" if name.endswith("-jobs") else command, FILLS["compare"]))
     shutil.copy(PRICES, store.parent)
     monkeypatch.chdir(store.parent)  # answers name their store, and no other folder
     code, out, _ = call(command, *arguments, "--format", output_format, columns=columns, store=Path(store.name))

@@ -93,7 +93,7 @@ def test_load_is_the_average_of_a_minute_and_frequency_the_mean_over_reporting_c
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_source: OpenSource
 ) -> None:
     monkeypatch.setattr(psutil, "getloadavg", lambda: (1.25, 0.5, 0.1))
-    assert values(open_source(HostLoad), 0) == {"load_1m": 1.25}
+    assert values(open_source(HostLoad), 0)["load_1m"] == 1.25
     cpus = "devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq"
     plant(tmp_path, {cpus.format(0): "2000000\n", cpus.format(1): "3000000\n", cpus.format(2): "<unknown>\n"})
     assert values(open_source(HostFrequency, sys=tmp_path), 0) == {"cpu_frequency_mhz": 2500.0}
