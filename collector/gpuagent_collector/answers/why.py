@@ -5,6 +5,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -31,7 +32,7 @@ from gpuagent_collector.runs.arguments import (
     write_argument,
 )
 from gpuagent_collector.runs.cells import Block, Cell, Layout, choose_sides, tell_apart
-from gpuagent_collector.runs.data import load_facts
+from gpuagent_collector.runs.data import Run, load_facts
 from gpuagent_collector.runs.facets import JOINT, find_facet
 from gpuagent_collector.runs.find import find_runs, find_work
 from gpuagent_collector.runs.repeating import Recorded, find_recorded
@@ -64,20 +65,16 @@ _COVERED = (
 )
 # Facts of software that come with an image.
 _IN_IMAGE = re.compile(r"torch|cuda version|cudnn|cublas|nccl|python|system", re.IGNORECASE)
-# Beginning of a fact's name → how to make it equal. The first that fits counts.
-_REMEDIES: Mapping[str, str] = {
-    "Torch": "install the same version on both sides, or run both in one image",
-    "CUDA of driver": "install the same driver on both nodes",
-    "CUDA cores": "use nodes with the same GPU",
-    "CUDA": "install the same version on both sides, or run both in one image",
-    "cu": "install the same version on both sides, or run both in one image",
-    "NCCL": "install the same version on both sides, or run both in one image",
-    "GPU driver": "install the same driver on both nodes",
-    "GPU power limit": "set it: nvidia-smi --power-limit",
-    "GPU link": "use the same slot and node type",
-    "Kernel": "boot both nodes with the same kernel",
-    "System": "use the same system or one image",
-    "Virtualization": "run the file on a node with and one without it, and compare --by platform",
+# Beginnings of facts' names → how to make them equal. The first that fits counts.
+_REMEDIES: Mapping[tuple[str, ...], str] = {
+    ("CUDA of driver", "GPU driver"): "install the same driver on both nodes",
+    ("CUDA cores",): "use nodes with the same GPU",
+    ("Torch", "CUDA", "cu", "NCCL"): "install the same version on both sides, or run both in one image",
+    ("GPU power limit",): "set it: nvidia-smi --power-limit",
+    ("GPU link",): "use the same slot and node type",
+    ("Kernel",): "boot both nodes with the same kernel",
+    ("System",): "use the same system or one image",
+    ("Virtualization",): "run the file on a node with and one without it, and compare --by platform",
 }
 _USUAL_FACETS = ("platform", "environment", "device", "command", "interference", "node")
 _OTHER_REMEDY = "run the file on nodes of both sides, and compare them rung by rung: --by platform"
@@ -298,7 +295,7 @@ def _rest(specs: Sequence[SpecRow], *, has_image: bool) -> tuple[tuple[Fixed, ..
         if has_image and _IN_IMAGE.search(row.title) and row.title != "CUDA of driver":
             together.append(f"{row.title} ({' / '.join(', '.join(values) or 'none' for values in row.values)})")
             continue
-        remedy = next((text for start, text in _REMEDIES.items() if row.title.startswith(start)), _OTHER_REMEDY)
+        remedy = next((text for starts, text in _REMEDIES.items() if row.title.startswith(starts)), _OTHER_REMEDY)
         first, second = (", ".join(values) or "unknown" for values in row.values)
         fixed.append(Fixed(title=row.title, values=(first, second), remedy=remedy))
     return tuple(fixed), tuple(together)
@@ -306,24 +303,21 @@ def _rest(specs: Sequence[SpecRow], *, has_image: bool) -> tuple[tuple[Fixed, ..
 
 def write_experiment(ladder: Ladder) -> str:
     """Return the text of the file: a cell for each rung, and the command that divides the ratio."""
-    return "\n".join(_lines(ladder)) + "\n"
-
-
-def _lines(ladder: Ladder) -> Iterator[str]:
     comparison, (foot, top) = ladder.comparison, ladder.comparison.layout.sides
     block, request = comparison.layout.blocks[0], comparison.request
     answer = ["plan", block.workload, "--why", foot, top, "--by", request.by]
     answer += ["--metric", request.metric] if request.metric else []
     answer += ["--where", request.where] if request.where else []
-    yield "# Each cell differs from the one before it in one fact. The order decides: what two facts cause only"
-    yield "# together counts for the later one. To add a fact, insert an entry and number the labels anew."
-    for each in ladder.fixed:
-        yield f"# Not separated: {each.title} ({' / '.join(each.values)}); {each.remedy}."
-    yield f"name: {json.dumps(ladder.name)}"
-    yield f"question: {json.dumps(f'Why do {foot} and {top} differ?')}"
-    yield f"metric: {comparison.figures.primary.name}"
-    yield f"repeats: {ladder.repeats}"
-    yield "workloads:"
+    lines = [
+        "# Each cell differs from the one before it in one fact. The order decides: what two facts cause only",
+        "# together counts for the later one. To add a fact, insert an entry and number the labels anew.",
+        *(f"# Not separated: {each.title} ({' / '.join(each.values)}); {each.remedy}." for each in ladder.fixed),
+        f"name: {json.dumps(ladder.name)}",
+        f"question: {json.dumps(f'Why do {foot} and {top} differ?')}",
+        f"metric: {comparison.figures.primary.name}",
+        f"repeats: {ladder.repeats}",
+        "workloads:",
+    ]
     # What torch sees of a CPU limit depends on the environment: as many threads in all cells are one fact less.
     facts = {rung.fact for rung in ladder.rungs}
     threads = not facts.isdisjoint({"CPU threads", "CPU limit"})
@@ -336,12 +330,12 @@ def _lines(ladder: Ladder) -> Iterator[str]:
                 parameters["threads"] = int(rung.settings.threads)
             what = {"workload": block.workload, "parameters": parameters}
         first, *others = what.items()
-        yield f"  - {first[0]}: {json.dumps(first[1])}"
+        lines.append(f"  - {first[0]}: {json.dumps(first[1])}")
         labels = {LABEL: f"{number} {rung.fact}"[:100]}
         for key, value in (*others, *_cell(rung.settings).items(), ("labels", labels)):
-            yield f"    {key}: {json.dumps(value)}"
-    yield "answer:"
-    yield f"  - {json.dumps(shlex.join(answer))}"
+            lines.append(f"    {key}: {json.dumps(value)}")
+    lines += ["answer:", f"  - {json.dumps(shlex.join(answer))}"]
+    return "\n".join(lines) + "\n"
 
 
 def _cell(settings: Settings) -> dict[str, Any]:
@@ -412,7 +406,9 @@ def divide_ratio(ask: Ask, request: Request, experiment: str) -> Division:
         GpuAgentError: fewer than two rungs have runs that succeeded.
     """
     layout, whole, every = _lay_out(ask, request, experiment)
-    facts_of, outside = _name_facts(every, layout.sides)
+    places = [every.index(rung) for rung in layout.sides]
+    named = [rung.partition(" ")[2] for rung in every]
+    facts_of = {every[last]: " + ".join(named[first + 1 : last + 1]) for first, last in pairwise(places)}
     # The foot is the ladder's, in whatever order the sides are asked for.
     if layout.sides[0].partition(" ")[2] == request.values[1]:
         request = replace(request, values=(request.values[1], request.values[0]))
@@ -425,10 +421,12 @@ def divide_ratio(ask: Ask, request: Request, experiment: str) -> Division:
     shift = estimate_shift(*ladder)
     logs = [test.judgement.shift for test in figures.tests]
     total = sum(log(each.estimate) for each in logs) if all(each.scale is Scale.RATIO for each in logs) else 0.0
-    original = _original(ask, replace(request, metric=figures.primary.name))
     first, last = request.values
-    if original:
-        (first, last), values = original
+    original = None
+    with suppress(GpuAgentError):  # without runs that are no rungs
+        found = compare_sides(ask, replace(request, metric=figures.primary.name, experiment=None))
+        first, last = (cell.side for cell in found.layout.blocks[0].cells if cell.runs)
+        original = values_of_sides(found.facts, _PAIRS, found.layout.blocks[0], last, found.figures.primary)
     return Division(
         sides=(first, last),
         workload=layout.blocks[0].workload,
@@ -443,9 +441,9 @@ def divide_ratio(ask: Ask, request: Request, experiment: str) -> Division:
             for test in figures.tests
         ),
         ladder=shift,
-        original=estimate_shift(*values) if original else None,
-        rest=unexplained(values, ladder) if original else None,
-        outside=outside,
+        original=estimate_shift(*original) if original else None,
+        rest=unexplained(original, ladder) if original else None,
+        outside=(*named[1 : places[0] + 1], *named[places[-1] + 1 :]),
     )
 
 
@@ -469,14 +467,6 @@ def unexplained(original: Sides, ladder: Sides, *, alpha: float = 0.05) -> Shift
     )
 
 
-def _name_facts(rungs: Sequence[str], made: Sequence[str]) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """Return the facts of each made rung against the made one before it, and those outside the made ones."""
-    places = [rungs.index(rung) for rung in made]
-    facts = [rung.partition(" ")[2] for rung in rungs]
-    named = {rungs[last]: " + ".join(facts[first + 1 : last + 1]) for first, last in pairwise(places)}
-    return named, (*facts[1 : places[0] + 1], *facts[places[-1] + 1 :])
-
-
 def _lay_out(ask: Ask, request: Request, experiment: str) -> tuple[Layout, Layout, Sequence[str]]:
     """Return a layout with a block for each rung and the one before it, one with the first and last, and all rungs.
 
@@ -484,13 +474,16 @@ def _lay_out(ask: Ask, request: Request, experiment: str) -> tuple[Layout, Layou
     """
     # The condition chooses the original runs.
     runs = find_runs(ask, _FACET, workload=request.workload, experiment=experiment)
-    workload = next((run.workload for run in runs if run.side), "")
-    of_rungs = [run for run in runs if run.side and run.workload == workload and run.status == "succeeded"]
-    every = sorted({run.side for run in runs if run.side and run.workload == workload}, key=_number)
-    names = [name for name in every if any(run.side == name for run in of_rungs)]
-    if len(names) < 2:
+    on_rungs = [run for run in runs if run.side]
+    workload = on_rungs[0].workload if on_rungs else ""
+    succeeded: dict[str, list[Run]] = {}
+    for run in on_rungs:
+        if run.side and run.workload == workload:
+            succeeded.setdefault(run.side, []).extend([run] if run.status == "succeeded" else [])
+    every = sorted(succeeded, key=_number)
+    cells = [Cell(side=name, runs=tuple(succeeded[name]), others={}) for name in every if succeeded[name]]
+    if len(cells) < 2:
         raise GpuAgentError(f"{experiment} has fewer than two rungs with runs that succeeded; see: collector runs")
-    cells = [Cell(side=name, runs=tuple(run for run in of_rungs if run.side == name), others={}) for name in names]
 
     def layout(pairs: Sequence[tuple[Cell, Cell]]) -> Layout:
         blocks = tuple(Block(workload=workload, parameters={}, held={}, cells=pair) for pair in pairs)
@@ -503,17 +496,6 @@ def _lay_out(ask: Ask, request: Request, experiment: str) -> tuple[Layout, Layou
 def _number(rung: str) -> tuple[int, str]:
     first = rung.partition(" ")[0]
     return int(first) if first.isdecimal() else 0, rung
-
-
-def _original(ask: Ask, request: Request) -> tuple[tuple[str, str], Sides] | None:
-    """Return the sides, foot first, and their values in runs that are no rungs; None without such runs."""
-    try:
-        found = compare_sides(ask, replace(request, experiment=None))
-    except GpuAgentError:
-        return None
-    block = found.layout.blocks[0]
-    first, last = (cell.side for cell in block.cells if cell.runs)
-    return (first, last), values_of_sides(found.facts, _PAIRS, block, last, found.figures.primary)
 
 
 def answer_why(ask: Ask, *, output: Path | None, experiment: str | None, **asked: Any) -> Answer:
@@ -607,23 +589,6 @@ def render_ladder(ladder: Ladder, path: str | None) -> Answer:
 def render_division(division: Division) -> Answer:
     """Return the answer of a divided ratio; CSV has a line for each fact, the ladder, the original and the rest."""
     foot, top = division.sides
-    parts = _parts(division)
-    return Answer(
-        heading=f"Why {division.workload} differs between {foot} and {top}",
-        text=_answer(division),
-        parts=[parts],
-        facts={
-            "sides": division.sides,
-            "workload": division.workload,
-            "metric": division.metric.name,
-            "delta": division.delta,
-            "parts": parts,
-        },
-        csv=[parts],
-    )
-
-
-def _parts(division: Division) -> Table:
     rows: list[dict[str, Any]] = []
     for part in division.parts:
         judgement, pairs = part.test.judgement, part.test.pairs
@@ -642,7 +607,20 @@ def _parts(division: Division) -> Table:
         Column("verdict", "verdict"),
         *(Column(name, value=f"shift.{name}") for name in ("estimate", "low", "high", "alpha")),
     )
-    return Table(columns, rows)
+    parts = Table(columns, rows)
+    return Answer(
+        heading=f"Why {division.workload} differs between {foot} and {top}",
+        text=_answer(division),
+        parts=[parts],
+        facts={
+            "sides": division.sides,
+            "workload": division.workload,
+            "metric": division.metric.name,
+            "delta": division.delta,
+            "parts": parts,
+        },
+        csv=[parts],
+    )
 
 
 def _answer(division: Division) -> str:
