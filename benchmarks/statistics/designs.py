@@ -12,7 +12,7 @@ import pyarrow as pa
 from benchmarks.statistics.tables import NOISE, Floats, Table, share
 from gpuagent.experiment import plan
 from gpuagent.experiment.file import parse_experiment
-from gpuagent_collector.answers.why import unexplained
+from gpuagent_collector.answers.why_divided import unexplained
 from gpuagent_collector.metrics.metric_sources import STEADY_STEPS
 from gpuagent_collector.statistics.shift import Shift, Sides, estimate_shift
 from gpuagent_collector.statistics.verdicts import Verdict, judge

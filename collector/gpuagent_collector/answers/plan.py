@@ -259,12 +259,13 @@ def answer_plan(
     """Answer the command; `asked` are the other fields of a question, and with `why` of a comparison's request."""
     if why:
         from gpuagent_collector.answers.why import answer_why, find_by
+        from gpuagent_collector.answers.why_divided import answer_divided
+        from gpuagent_collector.compare.comparison import Request
 
         if asked.pop("comparisons") != 1:
             raise MisuseError("--comparisons does not go with --why")
-        return answer_why(
-            ask, output=output, values=why, by=by or find_by(ask, why, asked["workload"]), delta=delta, **asked
-        )
+        request = Request(values=why, by=by or find_by(ask, why, asked["workload"]), delta=delta, **asked)
+        return answer_divided(ask, request) or answer_why(ask, request, output)
     if by or output:
         raise MisuseError("--by and -o need --why A B")
     effects = [percent / 100 for percent in effect_percents]

@@ -12,13 +12,12 @@ from gpuagent.experiment.file import parse_experiment
 from gpuagent.experiment.plan import trials
 from gpuagent_collector.answers.why import (
     Ladder,
-    divide_ratio,
     find_by,
     plan_ladder,
-    render_division,
     render_ladder,
     write_experiment,
 )
+from gpuagent_collector.answers.why_divided import divide_ratio, render_division
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.integration.compare.filled import Fill
