@@ -18,7 +18,6 @@ from gpuagent_collector.metrics import BY_NAME, Metric
 from gpuagent_collector.present.answer import Answer, Caveat, Legend, Part, Section
 from gpuagent_collector.present.human import change, in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import Column, Table
-from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, currencies_of
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block
@@ -203,7 +202,7 @@ def study_serving(
             load, level = found
             rest = {name: value for name, value in block.settings.items() if name != load}
             groups[load, json.dumps(rest, sort_keys=True)][level] = block
-    highest = tuple(find_loads(chosen, lambda settings: _write_limits(_own_limits(settings))))
+    highest = tuple(find_loads(chosen, lambda settings: write_limits(_own_limits(settings))))
     if not (groups or highest):
         raise GpuAgentError("no run measured a server under load; make some: gpuagent run serve-load --help")
     failures = _count_failures(chosen, {*request.values, request.baseline} if request.values else None)
@@ -268,14 +267,17 @@ def _curve(
     sides = [side for side in chosen.layout.sides if any(side == one for one, _ in measured)]
     sides += sorted({side for side, _ in failed}.difference(sides))
     alpha = _ALPHA / chosen.layout.looks
+    is_kept = False if limits.milliseconds else None
     points: dict[str, list[Point]] = defaultdict(list)
     for side, level in sorted({*measured, *failed}):
-        block, number = measured.get((side, level)), failed[side, level]
-        points[side].append(
-            _point(level, block, side, sides[0], number, limits, chosen.facts, alpha)
-            if block
-            else _failed_point(level, number, limits)
-        )
+        number = failed[side, level]
+        if block := measured.get((side, level)):
+            point = _point(level, block, side, sides[0], number, limits, chosen.facts, alpha)
+        else:
+            point = Point(
+                load=level, runs=0, failed=number, figures={}, low=None, high=None, shift=None, is_kept=is_kept
+            )
+        points[side].append(point)
     crossings = [crossing for side in sides[1:] for crossing in _crossings(side, points[side])]
     return Curve(
         load=load,
@@ -291,11 +293,6 @@ def _own_limits(settings: Mapping[str, Any]) -> Limits:
     own = {kind: float(settings[f"slo-{kind}"]) for kind in LIMITED if settings.get(f"slo-{kind}") is not None}
     percent = float(settings.get("slo-percent") or 90)
     return Limits(percent=int(percent) if percent.is_integer() else percent, milliseconds=own)
-
-
-def _failed_point(level: float, number: int, limits: Limits) -> Point:
-    is_kept = False if limits.milliseconds else None
-    return Point(load=level, runs=0, failed=number, figures={}, low=None, high=None, shift=None, is_kept=is_kept)
 
 
 def _point(
@@ -330,12 +327,8 @@ def _crossings(side: str, points: Sequence[Point]) -> list[Crossing]:
     return found
 
 
-def find_caveats(study: Study) -> tuple[Caveat, ...]:
-    """Return every warning that applies."""
-    return tuple(_caveats(study))
-
-
-def _caveats(study: Study) -> Iterator[Caveat]:
+def find_caveats(study: Study) -> Iterator[Caveat]:
+    """Yield every warning that applies."""
     layout = study.chosen.layout
     if programs := programs_caveat({side: layout.runs_of(side) for side in layout.sides}):
         yield programs
@@ -399,7 +392,7 @@ def _sentences(curve: Curve, study: Study) -> Iterator[str]:
     before = f"{name}: " if (name := tell_apart(curve, study)) else ""
     if curve.limits.milliseconds:
         kept = [_kept(side, curve, study) for side in curve.points]
-        yield f"{before}Within {write_limits(curve)}, {'; '.join(kept)}."
+        yield f"{before}Within {write_limits(curve.limits)}, {'; '.join(kept)}."
         before = ""
         if all(curve.best(side) is points[-1] for side, points in curve.points.items()):
             yield "The limit was not reached: higher loads are needed to find it."
@@ -459,12 +452,8 @@ def _seen_in_servers(side: str, point: Point, curve: Curve) -> Iterator[str]:
             yield f"There the server of {slow_side} has {said}."
 
 
-def write_limits(curve: Curve) -> str:
+def write_limits(limits: Limits) -> str:
     """Return the limits in words: 200 ms TTFT (p90)."""
-    return _write_limits(curve.limits)
-
-
-def _write_limits(limits: Limits) -> str:
     parts = [f"{most:g} ms {LIMITED[kind]}" for kind, most in limits.milliseconds.items()]
     return f"{' and '.join(parts)} (p{limits.percent})"
 
@@ -474,20 +463,13 @@ def _kept(side: str, curve: Curve, study: Study) -> str:
     if point is None:
         return f"{side} keeps it at no measured load"
     extent = " or more" if point is curve.points[side][-1] else ""
-    figures = point.figures
-    parts = [f"{_write(figures, 'throughput')} tokens/s"] if "throughput" in figures else []
-    parts += [f"{_write(figures, ENERGY)} J per token"] if ENERGY in figures else []
-    for metric in study.costs:
-        if metric.name in figures:
-            parts.append(f"{_write(figures, metric.name)} {metric.unit} per million tokens")
+    units = {"throughput": "tokens/s", ENERGY: "J per token"}
+    units |= {metric.name: f"{metric.unit} per million tokens" for metric in study.costs}
+    figures = [f"{significant(point.figures[name])} {unit}" for name, unit in units.items() if name in point.figures]
     load = LOADS[curve.load]
     if point.load == 1:
         load = load.replace("requests", "request").replace("users", "user")
-    return f"{side} sustains {significant(point.load)} {load}{extent} ({', '.join(parts)})"
-
-
-def _write(figures: Any, name: str) -> str:
-    return significant(figures[name]) if name in figures else ABSENT
+    return f"{side} sustains {significant(point.load)} {load}{extent} ({', '.join(figures)})"
 
 
 def _title(metric: str) -> str:
@@ -509,10 +491,10 @@ def answer_serving(ask: Ask, *, percent: int | None, milliseconds: Mapping[str, 
 
 def render(study: Study) -> Answer:
     """Return the answer; CSV has a line for each side and load of each curve."""
-    caveats, layout = find_caveats(study), study.chosen.layout
-    sides = list(dict.fromkeys([*layout.sides, *(side for curve in study.curves for side in curve.points)]))
+    layout = study.chosen.layout
+    drawn = (side for curve in study.curves for side in curve.points)
+    sides = list(dict.fromkeys([*layout.sides, *drawn, *(one.side for one in study.found)]))
     tables = [_data(curve, study) for curve in study.curves]
-    sides = list(dict.fromkeys([*sides, *(one.side for one in study.found)]))
     found = found_table(study.found, {"throughput": "tokens/s", ENERGY: "J/token", **_cost_titles(study)})
     facts = {"curves": [_facts(curve, table) for curve, table in zip(study.curves, tables, strict=True)]}
     return Answer(
@@ -522,7 +504,7 @@ def render(study: Study) -> Answer:
             *([found_section(found)] if study.found else []),
             *(_section(curve, study) for curve in study.curves),
         ],
-        caveats=caveats,
+        caveats=tuple(find_caveats(study)),
         next=write_command("plot", {"--by": layout.facet.name, "-o": "serving.pdf"}, "serving") if tables else None,
         more="tokens per second and joules at each load" if tables else "",
         facts={**facts, **({"found": found} if study.found else {})},
@@ -548,13 +530,14 @@ def _data(curve: Curve, study: Study) -> Table:
     rows = [{"side": side, "point": point} for side, points in curve.points.items() for point in points]
     of_searches = ("highest_", "search_")
     names = [name for name, each in BY_NAME.items() if each.group == "Serving" and not name.startswith(of_searches)]
+    figures = ("throughput", *names, ENERGY, *(metric.name for metric in study.costs))
     columns = (
         Column("side"),
         Column("load", value="point.load"),
         Column("load_unit", value=lambda _row: LOADS[curve.load]),
         Column("runs", value="point.runs"),
         Column("failed_runs", value="point.failed"),
-        *map(_figure, ("throughput", *names, ENERGY, *(metric.name for metric in study.costs))),
+        *(Column(name, value=f"point.figures.{name}") for name in figures),
         Column("metric", value=lambda _row: curve.limits.metric),
         Column("ratio", value="point.shift.estimate"),
         Column("ratio_low", value="point.shift.low"),
@@ -564,17 +547,12 @@ def _data(curve: Curve, study: Study) -> Table:
     return Table(columns, rows)
 
 
-def _figure(name: str) -> Column:
-    return Column(name, value=f"point.figures.{name}")
-
-
 def _section(curve: Curve, study: Study) -> Section:
-    agreed = ", ".join(
-        f"{name} {value}" for name, value in curve.settings.items() if name in ("model", "api", "input", "output")
-    )
+    shared = ("model", "api", "input", "output")
+    agreed = ", ".join(f"{name} {value}" for name, value in curve.settings.items() if name in shared)
     notes = ["Medians over runs.", f"Ratios are of {_title(curve.limits.metric)} to the first side's [95 %]."]
     if curve.limits.milliseconds:
-        notes.append(f"kept: {write_limits(curve)}.")
+        notes.append(f"kept: {write_limits(curve.limits)}.")
     if any(ENERGY in point.figures for point in _points(curve)):
         notes.append("Joules are those of the GPUs, tokens those of the output.")
     rows = list(_by_load(curve))

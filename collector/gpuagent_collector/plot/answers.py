@@ -219,7 +219,7 @@ def draw_serving(study: serving.Study, width_mm: float) -> Picture:
     medians = "Medians over runs" + ", with 95 % intervals" * has_interval
     units = dict.fromkeys(serving.LOADS[curve.load] for curve in study.curves)
     runs = write_counts(point.runs for curve, side in lines for point in curve.points[side] if point.runs)
-    limits = dict.fromkeys(serving.write_limits(curve) for curve in study.curves if curve.limits.milliseconds)
+    limits = dict.fromkeys(serving.write_limits(curve.limits) for curve in study.curves if curve.limits.milliseconds)
     note = f"{medians}; a number is the load in {' or '.join(units)}. n = {runs} runs a point."
     note += "".join(f" Dotted: the limit, {words}." for words in limits)
     return draw_panels(panels, note, width_mm, columns=2)
