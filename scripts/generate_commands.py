@@ -13,8 +13,7 @@ import click
 from gpuagent.cli import cli as gpuagent_cli
 from gpuagent_collector.cli import cli as collector_cli
 from gpuagent_collector.cli.answers import ANSWERS, command_of
-from gpuagent_workloads.listing import as_text
-from gpuagent_workloads.registry import WORKLOADS
+from gpuagent_workloads.registry import WORKLOADS, as_text
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "commands.md"

@@ -16,22 +16,20 @@ from pathlib import Path
 from gpuagent import __version__, facts, locations
 from gpuagent.agent_config import AgentConfig, find_place
 from gpuagent.clock import SystemClock
-from gpuagent.delivery.channel import Access
 from gpuagent.delivery.courier import Courier
 from gpuagent.delivery.pipeline import Pipeline
 from gpuagent.delivery.spool import Spool, gap_entry
 from gpuagent.delivery.spool_file import SPOOL_FILE
 from gpuagent.delivery.stream import Orders
-from gpuagent.delivery.uplink import Uplink
+from gpuagent.delivery.uplink import Access, Uplink
 from gpuagent.event_loop import EventLoop
 from gpuagent.experiment.launches import Launches
-from gpuagent.images.records import ImageRecords
+from gpuagent.images.make import ImageRecords
 from gpuagent.runs.catalogue import Catalogue
 from gpuagent.runs.planning import Planner
 from gpuagent.runs.runner import Runner
 from gpuagent.runs.tails import Tails
-from gpuagent.sampling.latest import LatestGpus
-from gpuagent.sampling.rows import RecordBuffer
+from gpuagent.sampling.rows import LatestGpus, RecordBuffer
 from gpuagent.sampling.sampler import Health, Sampler
 from gpuagent.service import AgentServicer, find_socket, serve, write_node
 from gpuagent.sources import open_sources

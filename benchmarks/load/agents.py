@@ -15,10 +15,9 @@ from typing import cast
 from benchmarks.load.messages import DrawnValues, description
 from benchmarks.load.plan import SimulatedNode
 from gpuagent.clock import SystemClock
-from gpuagent.delivery.channel import Access
 from gpuagent.delivery.spool import Message, Session, Spool
 from gpuagent.delivery.stream import Orders
-from gpuagent.delivery.uplink import Uplink
+from gpuagent.delivery.uplink import Access, Uplink
 from gpuagent.runs.output import Piece
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent_common.connection import TlsFiles

@@ -15,7 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "workloads"))
 
-from gpuagent_workloads.llama.presets import PRESETS
+from gpuagent_workloads.llama import PRESETS
 
 # The chat's words alone, without names of roles.
 _TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"

@@ -9,7 +9,7 @@ import time
 import torch
 
 import gpuagent_report
-from gpuagent_workloads.llama.presets import PRESETS
+from gpuagent_workloads.llama import PRESETS
 from gpuagent_workloads.llama.training import LanguageModel, materialise
 
 WARMUP_STEPS = 5

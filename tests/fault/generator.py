@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuagent.clock import Instant, SystemClock
-from gpuagent.delivery.channel import Access
 from gpuagent.delivery.pipeline import Pipeline
 from gpuagent.delivery.spool import Spool, gap_entry
 from gpuagent.delivery.stream import Orders
-from gpuagent.delivery.uplink import Delivery, Uplink
+from gpuagent.delivery.uplink import Access, Delivery, Uplink
 from gpuagent.event_loop import EventLoop
 from gpuagent.runs.output import Piece
 from gpuagent.runs.tails import Tailed

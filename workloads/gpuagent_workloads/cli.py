@@ -18,11 +18,10 @@ from gpuagent_common.cli import MOST, use_utf8
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.folders import user_folder
 from gpuagent_common.unexpected import DEBUG, is_debugging, name_error
-from gpuagent_workloads import listing
 from gpuagent_workloads.counters import counting
 from gpuagent_workloads.errors import Terminated, WorkloadError
-from gpuagent_workloads.llama.presets import PRESETS
-from gpuagent_workloads.registry import WORKLOADS, find
+from gpuagent_workloads.llama import PRESETS
+from gpuagent_workloads.registry import WORKLOADS, as_json, as_text, find
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.workload import Parameter, Workload, parameters_of
@@ -147,11 +146,11 @@ def cli() -> None:
 
 @cli.command("list")
 @click.argument("names", metavar="[WORKLOAD]...", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
-def list_workloads(names: tuple[str, ...], as_json: bool) -> None:
+@click.option("--json", "in_json", is_flag=True, help="Print a JSON array.")
+def list_workloads(names: tuple[str, ...], in_json: bool) -> None:
     """List workloads with their parameters."""
     chosen = [find(name) for name in names] or WORKLOADS
-    click.echo(listing.as_json(chosen) if as_json else listing.as_text(chosen))
+    click.echo(as_json(chosen) if in_json else as_text(chosen))
 
 
 @cli.command()

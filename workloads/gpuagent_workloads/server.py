@@ -26,8 +26,8 @@ from starlette.routing import Route
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.errors import WorkloadError
+from gpuagent_workloads.llama import Size
 from gpuagent_workloads.llama.model import Cache, Llama
-from gpuagent_workloads.llama.presets import Size
 
 # Called with each new token of a request, and with None once there are no more.
 Emit = Callable[[int | None], None]

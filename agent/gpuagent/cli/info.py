@@ -36,7 +36,7 @@ def command(with_cost: bool, as_json: bool, **options: Any) -> None:
     from gpuagent.agent_config import find_place
     from gpuagent.clock import SystemClock
     from gpuagent.environments import ENVIRONMENTS
-    from gpuagent.sampling.costs import measure_costs
+    from gpuagent.sampling.sampler import measure_costs
     from gpuagent.sources import open_sources
     from gpuagent.sources.owners import Owners
     from gpuagent.sources.source import SourceContext

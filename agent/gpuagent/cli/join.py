@@ -18,7 +18,7 @@ from gpuagent_common.naming import check_name
 from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
-    from gpuagent.delivery.channel import Access
+    from gpuagent.delivery.uplink import Access
 
 _ANSWER_SECONDS = 15.0
 _ATTEMPTS = 3
@@ -57,7 +57,7 @@ def command(
     `gpuagent run` deliver to HOST:PORT; --collector overrides it.
     """
     from gpuagent.agent_config import find_node
-    from gpuagent.delivery.channel import Access
+    from gpuagent.delivery.uplink import Access
 
     check_address(address, "join")
     text = _join_text(join_file)

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gpuagent.clock import Clock
-from gpuagent.delivery.channel import Access
 from gpuagent.delivery.pipeline import Pipeline
 from gpuagent.delivery.spool import Spool
 from gpuagent.delivery.spool_file import SPOOL_FILE
 from gpuagent.delivery.stream import Orders
-from gpuagent.delivery.uplink import Delivery, Uplink
+from gpuagent.delivery.uplink import Access, Delivery, Uplink
 from gpuagent.runs.tails import Tailed
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent_common.errors import GpuAgentError

@@ -1,4 +1,4 @@
-"""The connection to the collector: it reconnects after any failure and sends the backlog of the spool."""
+"""The connection to the collector, and its settings: it reconnects after any failure and sends the backlog of the spool."""
 
 import asyncio
 import logging
@@ -8,19 +8,65 @@ import time
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle
+from pathlib import Path
 
 import grpc
 
 from gpuagent.clock import Clock
-from gpuagent.delivery.channel import Access
 from gpuagent.delivery.spool import Spool
 from gpuagent.delivery.stream import UNKNOWN_MACHINE, Orders, Stream, Tally, Warnings
 from gpuagent.facts import Machine
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent_common.backoff import Backoff
-from gpuagent_common.connection import MAX_MESSAGE_BYTES
+from gpuagent_common.channel import Options, open_aio_channel, why_unreachable
+from gpuagent_common.connection import MAX_MESSAGE_BYTES, TlsFiles, bearer, read_token
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_proto.v1.telemetry_service_pb2_grpc import TelemetryServiceStub
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Address and credentials of a collector; the files are read again for every connection.
+
+    Attributes:
+        address: HOST:PORT; several joined by commas for an agent, of which each attempt takes one.
+    """
+
+    address: str
+    token_file: Path
+    tls: TlsFiles | None = None
+
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """Return the metadata of a call. Raises GpuAgentError where the token is missing or cannot be used."""
+        try:
+            return bearer(read_token(self.token_file))
+        except FileNotFoundError:
+            raise GpuAgentError(
+                f"no token file {self.token_file}; run `collector serve` here, or: gpuagent join HOST:PORT"
+            ) from None
+
+    def channel(self, options: Options) -> grpc.aio.Channel:
+        """Return a channel to the collector; nothing is sent yet. Raises TlsError as `open_aio_channel` does."""
+        return open_aio_channel(self.address, self.tls, options)
+
+    def explain(self, error: grpc.aio.AioRpcError) -> str | None:
+        """Return the cause of a failed call and its remedy; None: the call was cancelled. It may open a connection."""
+        code, details = error.code(), error.details() or ""
+        match code:
+            case grpc.StatusCode.CANCELLED:
+                return None
+            case grpc.StatusCode.UNAUTHENTICATED:
+                return f"the collector at {self.address} does not accept the token in {self.token_file}"
+            case grpc.StatusCode.PERMISSION_DENIED:
+                return f"the collector at {self.address} refuses: {details}"
+            case grpc.StatusCode.UNAVAILABLE:
+                if reason := why_unreachable(self.address, self.tls):
+                    return f"no connection to the collector at {self.address}: {reason}"
+                if "connect" in details.lower():
+                    return f"no collector answers at {self.address}; start one: collector serve --listen {self.address}"
+                return f"the collector at {self.address} is not ready: {details}"
+        return f"the collector at {self.address} answers: {details} ({code.name})"
+
 
 _LOG = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from contextlib import closing
 from pathlib import Path
 
 from gpuagent.clock import SystemClock
-from gpuagent.delivery.channel import Access
 from gpuagent.delivery.courier import Courier
+from gpuagent.delivery.uplink import Access
 from gpuagent.event_loop import EventLoop
 from gpuagent.runs.recording import RunRecorder
 from gpuagent.sampling.rows import RecordBuffer

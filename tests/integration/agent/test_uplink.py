@@ -13,10 +13,9 @@ import grpc
 import pytest
 
 from gpuagent.clock import SystemClock
-from gpuagent.delivery.channel import Access
 from gpuagent.delivery.spool import Entry, Spool
 from gpuagent.delivery.stream import Orders
-from gpuagent.delivery.uplink import Uplink
+from gpuagent.delivery.uplink import Access, Uplink
 from gpuagent.event_loop import EventLoop
 from gpuagent.runs.output import Piece
 from gpuagent.sampling.rows import RecordBuffer

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuagent.cli.progress import ProgressLine
-from gpuagent.sampling.latest import LatestGpus
+from gpuagent.sampling.rows import LatestGpus
 from gpuagent.sources.source import Value
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_proto.v1.agent_service_pb2 import GpuNow

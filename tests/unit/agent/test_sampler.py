@@ -7,9 +7,8 @@ import pytest
 
 from gpuagent.clock import Instant, SystemClock
 from gpuagent.errors import SourceError
-from gpuagent.sampling.costs import ROUNDS, measure_costs
 from gpuagent.sampling.rows import RecordBuffer
-from gpuagent.sampling.sampler import Sampler
+from gpuagent.sampling.sampler import ROUNDS, Sampler, measure_costs
 from gpuagent.sources.source import Computed, Lane, Reading
 from tests.support.clocks import SteppedClock
 

@@ -8,8 +8,8 @@ import torch
 
 from gpuagent_workloads.suite.bert import SIZES, Config
 from gpuagent_workloads.suite.bert.train import MASK, Bert, batches_of, step_flops
-from gpuagent_workloads.training.order import Order
 from gpuagent_workloads.training.progress import Progress
+from gpuagent_workloads.training.session import Order
 from tests.unit.workloads.runs import of_kind, results_of, run_config
 
 

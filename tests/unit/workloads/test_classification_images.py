@@ -13,8 +13,8 @@ from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.classification import ClassificationConfig
 from gpuagent_workloads.suite.classification.sources import open_source
 from gpuagent_workloads.training.images import train_accuracies
-from gpuagent_workloads.training.order import Order
 from gpuagent_workloads.training.progress import Progress
+from gpuagent_workloads.training.session import Order
 from tests.unit.workloads.runs import of_kind, results_of, run_config
 
 CPU = torch.device("cpu")

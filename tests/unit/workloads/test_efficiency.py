@@ -9,16 +9,18 @@ from torch import nn
 
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.report import Reporter
-from gpuagent_workloads.training.compiling import compiled, private_cache, refusal
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.training.loop import Feed, run_window, train
 from gpuagent_workloads.training.model import (
     Arithmetic,
     StepFlops,
     arithmetic_in_force,
+    compiled,
     count_flops,
     describe,
     ideal_seconds,
+    private_cache,
+    refusal,
     report_mfu,
     report_minimum_bytes,
 )

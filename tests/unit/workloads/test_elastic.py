@@ -15,10 +15,10 @@ from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.training.launch import launch
 from gpuagent_workloads.training.loop import train
-from gpuagent_workloads.training.order import Order
 from gpuagent_workloads.training.progress import CHECKPOINT, LOG, Position, restore, resume, save
 from gpuagent_workloads.training.ranks import Ranks
 from gpuagent_workloads.training.restarts import Attempt, StepLog, read_log, report_account, settle
+from gpuagent_workloads.training.session import Order
 from tests.unit.workloads.runs import of_kind, phases_of, read_events, results_of
 
 CPU = torch.device("cpu")

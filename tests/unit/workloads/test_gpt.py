@@ -11,8 +11,8 @@ from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.suite.gpt import Config
 from gpuagent_workloads.suite.gpt.train import Gpt, step_flops
 from gpuagent_workloads.training.model import count_flops
-from gpuagent_workloads.training.order import Order
 from gpuagent_workloads.training.progress import Progress
+from gpuagent_workloads.training.session import Order
 from gpuagent_workloads.training.tokens import PHRASE_TOKENS, PHRASES, batches_of, make_tokens
 from tests.unit.workloads.runs import of_kind, phases_of, refusal, results_of, run_config, run_reporting
 

@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 import torch
 
+from gpuagent_workloads.llama import PRESETS
 from gpuagent_workloads.llama.model import Cache, Llama
-from gpuagent_workloads.llama.presets import PRESETS
 from gpuagent_workloads.server import Engine, Request, decode, encode
 
 CPU = torch.device("cpu")

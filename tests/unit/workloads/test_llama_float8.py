@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.llama.presets import FLOAT8_MULTIPLE, PRESETS, Size
+from gpuagent_workloads.llama import FLOAT8_MULTIPLE, PRESETS, Size
 from gpuagent_workloads.llama.training import LanguageModel, convert_blocks
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.llama import Config

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.llama.presets import PRESETS
+from gpuagent_workloads.llama import PRESETS
 from gpuagent_workloads.llama.training import LanguageModel, materialise
 from gpuagent_workloads.suite.llama import Config
 from gpuagent_workloads.suite.llama.train import build, palm_step_flops, step_flops

@@ -17,11 +17,10 @@ from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import TrainingConfig
 from gpuagent_workloads.training.device import gpu_uuid, is_built_for
 from gpuagent_workloads.training.loop import run_window, train
-from gpuagent_workloads.training.order import Order
 from gpuagent_workloads.training.precision import Precision, refusal
 from gpuagent_workloads.training.progress import Position, Progress
 from gpuagent_workloads.training.ranks import AgreedEnd, Ranks, parallel
-from gpuagent_workloads.training.session import set_up
+from gpuagent_workloads.training.session import Order, set_up
 from tests.unit.workloads.runs import Event, of_kind, phases_of, read_events, reported, results_of
 
 CPU = torch.device("cpu")

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.functional import linear, scaled_dot_product_attention, silu
 from torch.utils.checkpoint import checkpoint
 
-from gpuagent_workloads.llama.presets import Size
+from gpuagent_workloads.llama import Size
 
 # Of the weights, as in Meta's training.
 INITIAL_DEVIATION = 0.02

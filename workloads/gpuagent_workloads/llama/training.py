@@ -16,8 +16,8 @@ from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
 from gpuagent_common.errors import MisuseError
+from gpuagent_workloads.llama import Size
 from gpuagent_workloads.llama.model import INITIAL_DEVIATION, Block, Llama, rotations
-from gpuagent_workloads.llama.presets import Size
 
 # The factor of adapters (alpha by rank), as in torchtune's recipes.
 LORA_SCALE = 2

@@ -16,7 +16,7 @@ from gpuagent_workloads.errors import DataError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import SYNTHETIC, TrainingConfig
 from gpuagent_workloads.training.device import upload
-from gpuagent_workloads.training.order import Order
+from gpuagent_workloads.training.session import Order
 
 TOKEN = np.dtype("<u2")
 

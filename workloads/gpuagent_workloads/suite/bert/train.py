@@ -18,8 +18,7 @@ from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.bert import Config, Size
 from gpuagent_workloads.training.device import upload
 from gpuagent_workloads.training.model import StepFlops, count_flops, make_adamw
-from gpuagent_workloads.training.order import Order
-from gpuagent_workloads.training.session import Session
+from gpuagent_workloads.training.session import Order, Session
 from gpuagent_workloads.training.tokens import Stream, load_tokens
 
 LEARNING_RATE, BETAS, WEIGHT_DECAY = 1e-4, (0.9, 0.999), 0.01

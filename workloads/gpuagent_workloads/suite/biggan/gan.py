@@ -17,8 +17,8 @@ from torch.nn.functional import relu
 
 from gpuagent_workloads.suite.biggan import Config
 from gpuagent_workloads.suite.biggan.networks import build_networks, draw
-from gpuagent_workloads.training.compiling import compiled
 from gpuagent_workloads.training.images import Batch, Normalisation, placed
+from gpuagent_workloads.training.model import compiled
 from gpuagent_workloads.training.precision import Precision
 from gpuagent_workloads.training.ranks import Ranks, parallel
 

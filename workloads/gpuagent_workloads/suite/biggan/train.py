@@ -20,9 +20,8 @@ from gpuagent_workloads.suite.classification import ClassificationConfig
 from gpuagent_workloads.suite.classification.sources import open_source
 from gpuagent_workloads.training.loop import Feed, train
 from gpuagent_workloads.training.model import count_flops, minimum_bytes, report_counts, report_mfu
-from gpuagent_workloads.training.order import Order
 from gpuagent_workloads.training.progress import resume
-from gpuagent_workloads.training.session import set_up
+from gpuagent_workloads.training.session import Order, set_up
 
 
 def train_gan(config: Config, reporter: Reporter) -> None:

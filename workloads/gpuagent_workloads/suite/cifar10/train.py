@@ -16,8 +16,7 @@ from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import SYNTHETIC, ImageTrainingConfig
 from gpuagent_workloads.training.images import Normalisation, accuracy_percent
 from gpuagent_workloads.training.model import count_network_flops
-from gpuagent_workloads.training.order import batches_in
-from gpuagent_workloads.training.session import Session
+from gpuagent_workloads.training.session import Session, batches_in
 
 MEAN = DEVIATION = (0.5, 0.5, 0.5)
 

@@ -17,7 +17,7 @@ from gpuagent_workloads.suite.classification import ClassificationConfig
 from gpuagent_workloads.training.config import SYNTHETIC
 from gpuagent_workloads.training.device import upload
 from gpuagent_workloads.training.images import Batch
-from gpuagent_workloads.training.order import Order
+from gpuagent_workloads.training.session import Order
 
 # At least one batch, and at least this many.
 SYNTHETIC_IMAGES = 1024

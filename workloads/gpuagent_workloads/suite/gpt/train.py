@@ -15,9 +15,8 @@ from torch.nn.functional import cross_entropy, linear, scaled_dot_product_attent
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.gpt import Config
 from gpuagent_workloads.training.model import StepFlops, make_adamw
-from gpuagent_workloads.training.order import Order
 from gpuagent_workloads.training.progress import Progress
-from gpuagent_workloads.training.session import Session
+from gpuagent_workloads.training.session import Order, Session
 from gpuagent_workloads.training.tokens import batches_of, load_tokens
 
 # Of the weights, as in GPT-2.

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_workloads.llama.presets import FLOAT8_MULTIPLE, PRESETS, Size
+from gpuagent_workloads.llama import FLOAT8_MULTIPLE, PRESETS, Size
 from gpuagent_workloads.training.config import PRECISIONS, SYNTHETIC, TrainingConfig
 from gpuagent_workloads.workload import Workload, parameter
 

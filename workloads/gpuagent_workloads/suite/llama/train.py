@@ -27,11 +27,10 @@ from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.suite.llama import Config
 from gpuagent_workloads.training.device import choose_device
 from gpuagent_workloads.training.model import StepFlops, count_flops, make_adamw, palm_flops
-from gpuagent_workloads.training.order import Order
 from gpuagent_workloads.training.precision import AUTOCAST
 from gpuagent_workloads.training.progress import Progress
 from gpuagent_workloads.training.ranks import Ranks
-from gpuagent_workloads.training.session import Session
+from gpuagent_workloads.training.session import Order, Session
 from gpuagent_workloads.training.tokens import batches_of, load_tokens
 
 # The residual stream has a part of each sequence on each rank. What follows a norm needs all of it, and is gathered

@@ -14,8 +14,7 @@ from gpuagent_workloads.suite.mnist.data import CLASSES, SIDE, load_digits
 from gpuagent_workloads.training.config import ImageTrainingConfig
 from gpuagent_workloads.training.images import accuracy_percent
 from gpuagent_workloads.training.model import count_network_flops
-from gpuagent_workloads.training.order import batches_in
-from gpuagent_workloads.training.session import Session
+from gpuagent_workloads.training.session import Session, batches_in
 
 # Of MNIST's pixels, on a scale from 0 to 1.
 MEAN, DEVIATION = 0.1307, 0.3081

@@ -17,8 +17,7 @@ from gpuagent_workloads.suite.sentiment import Config
 from gpuagent_workloads.suite.sentiment.data import PADDING, VOCABULARY, load_reviews
 from gpuagent_workloads.training.device import choose_device
 from gpuagent_workloads.training.model import StepFlops
-from gpuagent_workloads.training.order import batches_in
-from gpuagent_workloads.training.session import Session
+from gpuagent_workloads.training.session import Session, batches_in
 
 EMBEDDING, HIDDEN = 100, 256
 
