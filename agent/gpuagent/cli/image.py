@@ -125,19 +125,18 @@ def _print(made: "MadeImage", *, as_json: bool) -> None:
         click.echo(json.dumps({"environment": made.environment, **asdict(image), **durations}, indent=2))
         return
     seconds = {name.removesuffix("_seconds"): value for name, value in durations.items()}
+    size = None
+    if image.size_bytes is not None:
+        divisor, unit = next((pair for pair in _BYTE_UNITS if image.size_bytes >= pair[0]), (1, "B"))
+        size = f"{image.size_bytes / divisor:.3g} {unit}"
     shown: dict[str, str | None] = {
         "image": f"{image.name} ({made.environment})",
         "digest": image.digest,
         "architecture": image.architecture,
-        "size": None if image.size_bytes is None else _bytes(image.size_bytes),
+        "size": size,
         "layers": None if image.layers is None else str(image.layers),
         **{name: None if value is None else f"{value:.1f} s" for name, value in seconds.items()},
         "run in it": f"gpuagent run mnist --environment {made.environment}:{image.name}",
     }
     for name, text in shown.items():
         click.echo(f"{name:<13}{'–' if text is None else text}")
-
-
-def _bytes(size: int) -> str:
-    divisor, unit = next((pair for pair in _BYTE_UNITS if size >= pair[0]), (1, "B"))
-    return f"{size / divisor:.3g} {unit}"

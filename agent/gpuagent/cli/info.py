@@ -5,17 +5,13 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from gpuagent.cli.options import agent_config, agent_options
 from gpuagent_common.text import counted
 from gpuagent_common.waiting import waiting_for
-
-if TYPE_CHECKING:
-    from gpuagent.environments.environment import Environment
-    from gpuagent.sources.support.pods import Missing
 
 _GB = 10**9
 
@@ -36,10 +32,12 @@ def command(with_cost: bool, as_json: bool, **options: Any) -> None:
     from gpuagent.agent_config import find_place
     from gpuagent.clock import SystemClock
     from gpuagent.environments import ENVIRONMENTS
+    from gpuagent.environments.environment import EnvironmentUnavailableError
     from gpuagent.sampling.sampler import measure_costs
     from gpuagent.sources import open_sources
     from gpuagent.sources.owners import Owners
     from gpuagent.sources.source import SourceContext
+    from gpuagent.sources.support.pods import WHAT
 
     surroundings = facts.Surroundings()
     spool, node_uuid = find_place(config)
@@ -47,10 +45,21 @@ def command(with_cost: bool, as_json: bool, **options: Any) -> None:
     costs = measure_costs(opened, config.rate_hz, SystemClock()) if with_cost else []
     owners = next((source for source in opened if isinstance(source, Owners)), None)
     missing = owners.check_pods() if owners else None
+    missing_by_what = {each.what: each for each in missing or ()}
+    pods = []
+    for what in WHAT:
+        lack = missing_by_what.get(what)
+        pods.append(_entry(what, lack and lack.reason, lack and lack.remedy))
     for source in opened:
         source.close()
+    environments = []
     with waiting_for("gpuagent", "the answers of container engines and drivers"):
-        environments = [_environment(environment) for environment in ENVIRONMENTS]
+        for environment in ENVIRONMENTS:
+            try:
+                environment.check()
+                environments.append(_entry(environment.name))
+            except EnvironmentUnavailableError as error:
+                environments.append(_entry(environment.name, str(error), error.remedy))
     found = {
         "agent_version": __version__,
         "node_uuid": node_uuid,
@@ -62,32 +71,14 @@ def command(with_cost: bool, as_json: bool, **options: Any) -> None:
         "environments": environments,
         "sources": [_entry(source.name) for source in opened]
         + [_entry(name, str(error), error.remedy) for name, error in unavailable],
-        "pods": None if missing is None else _pods(missing),
+        "pods": None if missing is None else pods,
         "costs": [{**asdict(cost), "cpu_percent": cost.cpu_percent} for cost in costs],
     }
     click.echo(json.dumps(found, indent=2) if as_json else "\n".join(_lines(found)))
 
 
-def _environment(environment: "Environment") -> dict[str, Any]:
-    from gpuagent.environments.environment import EnvironmentUnavailableError
-
-    try:
-        environment.check()
-    except EnvironmentUnavailableError as error:
-        return _entry(environment.name, str(error), error.remedy)
-    return _entry(environment.name)
-
-
 def _entry(name: str, reason: str | None = None, remedy: str | None = None) -> dict[str, Any]:
     return {"name": name, "works": reason is None, "reason": reason, "remedy": remedy}
-
-
-def _pods(missing: Iterable["Missing"]) -> list[dict[str, Any]]:
-    from gpuagent.sources.support.pods import WHAT
-
-    by_what = {each.what: each for each in missing}
-    found = {what: by_what.get(what) for what in WHAT}
-    return [_entry(what, each and each.reason, each and each.remedy) for what, each in found.items()]
 
 
 def _running_agent(spool: Path, node_uuid: str) -> dict[str, Any] | None:
@@ -113,6 +104,11 @@ def _running_agent(spool: Path, node_uuid: str) -> dict[str, Any] | None:
 def _lines(found: _Values) -> Iterable[str]:
     node, cuda = found["node"], found["node"]["cuda_driver_version"]
     limit = f"; {node['cpu_limit_cores']:g} allowed here" if node["cpu_limit_cores"] is not None else ""
+    memory = None
+    if node["memory_total_bytes"] is not None:
+        allowed = node["memory_limit_bytes"]
+        memory = f"{node['memory_total_bytes'] / _GB:.1f} GB"
+        memory += f"; {allowed / _GB:.1f} GB allowed here" if allowed else ""
     cores, sockets = (
         counted(number, noun) if (number := node[f"cpu_{noun}s"]) else f"– {noun}s" for noun in ("core", "socket")
     )
@@ -124,7 +120,7 @@ def _lines(found: _Values) -> Iterable[str]:
             "system": _join_known(node["os"], node["kernel"], node["architecture"]),
             "processor": node["cpu_model"],
             "CPUs": f"{node['cpu_threads']} logical, {cores}, {sockets}{limit}",
-            "memory": _memory(node),
+            "memory": memory,
             "virtualization": node["virtualization"],
             "container": node["container"],
             "orchestrator": node["orchestrator"],
@@ -189,13 +185,6 @@ def _section(title: str, values: Mapping[str, str | None]) -> Iterable[str]:
 
 def _join_known(*parts: str | None) -> str | None:
     return ", ".join(part for part in parts if part) or None
-
-
-def _memory(node: _Values) -> str | None:
-    if node["memory_total_bytes"] is None:
-        return None
-    limit = node["memory_limit_bytes"]
-    return f"{node['memory_total_bytes'] / _GB:.1f} GB" + (f"; {limit / _GB:.1f} GB allowed here" if limit else "")
 
 
 def _device(device: _Values, node: _Values) -> dict[str, str | None]:

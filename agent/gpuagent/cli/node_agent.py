@@ -89,7 +89,13 @@ def node_agent(
                 read_gpus=lambda run_id: _gpus_of(run_id, agent.status()),
                 left_behind=lambda: 0,
             )
-            _report_waiting(agent)
+            status = agent.status()
+            if status and status.connected:
+                click.echo(f"gpuagent: this node's agent delivers to the collector at {status.collector}", err=True)
+            elif status:
+                reason = status.last_error or f"it is not connected to {status.collector}"
+                waiting = f"{status.waiting_messages} messages wait in this node's agent"
+                click.echo(f"gpuagent: {waiting}: {reason}", err=True)
         return
     with waiting_for("gpuagent", PLANNING):
         agent.planner.plan(first)
@@ -158,15 +164,6 @@ def raise_failure(agent: "Agent") -> None:
     """Raise GpuAgentError if the agent ended itself."""
     if agent.failure:
         raise GpuAgentError(f"the agent ended itself: {agent.failure}")
-
-
-def _report_waiting(client: "AgentClient") -> None:
-    status = client.status()
-    if status and status.connected:
-        click.echo(f"gpuagent: this node's agent delivers to the collector at {status.collector}", err=True)
-    elif status:
-        reason = status.last_error or f"it is not connected to {status.collector}"
-        click.echo(f"gpuagent: {status.waiting_messages} messages wait in this node's agent: {reason}", err=True)
 
 
 def _count_waiting(client: "AgentClient") -> int:

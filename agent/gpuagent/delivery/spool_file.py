@@ -82,8 +82,10 @@ def _connect(file: Path) -> sqlite3.Connection:
         # All or nothing: one that a full disk left half made would have another version.
         connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {SPOOL_VERSION}; COMMIT;")
         # The integrity check does not read the names of columns.
-        if _definitions(connection) != _expected_definitions():
-            raise sqlite3.DatabaseError("its tables are defined otherwise")
+        with contextlib.closing(sqlite3.connect(":memory:")) as expected:
+            expected.executescript(_SCHEMA)
+            if _definitions(connection) != _definitions(expected):
+                raise sqlite3.DatabaseError("its tables are defined otherwise")
     except UnicodeDecodeError as error:  # from sqlite3, for a schema that it cannot print
         connection.close()
         raise sqlite3.DatabaseError(str(error)) from error
@@ -95,9 +97,3 @@ def _connect(file: Path) -> sqlite3.Connection:
 
 def _definitions(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     return connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name").fetchall()
-
-
-def _expected_definitions() -> list[tuple[str, str]]:
-    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
-        connection.executescript(_SCHEMA)
-        return _definitions(connection)

@@ -1,4 +1,4 @@
-"""The connection to the collector, and its settings: it reconnects after any failure and sends the backlog of the spool."""
+"""The connection to the collector: its settings, and the sending of the spool's backlog, again after any failure."""
 
 import asyncio
 import logging
@@ -189,8 +189,9 @@ class Uplink:
                             if self._is_lost:
                                 self._is_lost = False
                                 _LOG.warning("connected to the collector at %s", access.address)
-                        if stream.trouble is not None:
-                            self._set_trouble(stream.trouble)
+                        if stream.trouble is not None and stream.trouble != self.trouble:
+                            self.trouble = stream.trouble
+                            _LOG.warning("the collector reports: %s", self.trouble or "it stores again")
                         with self._changed:
                             self._changed.notify_all()
                 except grpc.aio.AioRpcError:
@@ -207,11 +208,6 @@ class Uplink:
             stream.end()
             self._set_state(connected=False, error=error)
         return stream.acknowledged
-
-    def _set_trouble(self, trouble: str) -> None:
-        if trouble != self.trouble:
-            _LOG.warning("the collector reports: %s", trouble or "it stores again")
-            self.trouble = trouble
 
     def _set_state(self, *, connected: bool, error: str | None) -> None:
         if error and error != self.last_error:

@@ -101,7 +101,9 @@ class Slurm(Environment):
 
     def find_span(self, run_directory: Path) -> Span:
         """Return when the program's task began and ended: a job may wait, and srun ends later."""
-        started, ended = (_read_time(_note(run_directory, name)) for name in _NOTES)
+        # No note is there of the end of a task that was killed, for one.
+        notes = [read_run_file(_note(run_directory, name), 0, _NOTE_BYTES).strip() for name in _NOTES]
+        started, ended = (int(note) if note.isdigit() else None for note in notes)
         return Span(started_unix_nano=started, ended_unix_nano=ended)
 
     def exit_code(self, code: int) -> int:
@@ -163,12 +165,6 @@ def _script(run_directory: Path, name: str) -> Path:
 
 def _note(run_directory: Path, name: str) -> Path:
     return run_directory / f"slurm-{name}.time"
-
-
-def _read_time(note: Path) -> int | None:
-    """Return the Unix nanoseconds in a note; None: there is none, such as of the end of a task that was killed."""
-    written = read_run_file(note, 0, _NOTE_BYTES).strip()
-    return int(written) if written.isdigit() else None
 
 
 def find_step(run_id: str, agent: int | None = None) -> int | None:

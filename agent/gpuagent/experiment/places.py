@@ -1,6 +1,7 @@
 """YAML whose numbers keep their texts, and whose values know their places in the file."""
 
 import functools
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -8,6 +9,9 @@ from gpuagent_common.errors import MisuseError
 
 # An alias repeats its anchor: a short file can stand for more values than a program could visit.
 _MOST_VALUES = 100_000
+
+# In arguments and variables of programs: NUL ends those, and half a surrogate pair is no text.
+_IMPASSABLE = re.compile("[\0\ud800-\udfff]")
 
 # Keys are texts, or `<<`.
 _KEYS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
@@ -107,7 +111,7 @@ def _check_nodes(root: Any, name: str) -> None:
                 if key.value in seen:
                     raise MisuseError(f"{name}{place(key.start_mark)}: {key.value} is given twice")
                 seen.add(key.value)
-        elif node.id == "scalar" and not _is_passable(node.value):
+        elif node.id == "scalar" and _IMPASSABLE.search(node.value):
             raise MisuseError(f"{name}{place(node.start_mark)}: no program can take this text: {node.value!r:.100}")
 
 
@@ -120,8 +124,3 @@ def _nodes(root: Any) -> Iterator[Any]:
         below = node.value if isinstance(node.value, list) else ()
         parts = [part for child in below for part in (child if isinstance(child, tuple) else (child,))]
         waiting.extend(reversed(parts))
-
-
-def _is_passable(text: str) -> bool:
-    """Return whether a text can be an argument or a variable: NUL ends those, and half a surrogate pair is no text."""
-    return not any(character == "\0" or "\ud800" <= character <= "\udfff" for character in text)

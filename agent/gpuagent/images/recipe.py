@@ -45,17 +45,16 @@ def write_wheel(folder: Path) -> Path:
         if path.is_file() and "__pycache__" not in path.parts
     }
     contents |= {f"{stem}.dist-info/{name}": (installed.read_text(name) or "").encode() for name in _METADATA}
-    lines = [f"{name},sha256={_hash(content)},{len(content)}" for name, content in contents.items()]
+    lines = []
+    for name, content in contents.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        lines.append(f"{name},sha256={digest},{len(content)}")
     contents[f"{stem}.dist-info/RECORD"] = "\n".join([*lines, f"{stem}.dist-info/RECORD,,", ""]).encode()
     path = folder / f"{stem}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in contents.items():
             archive.writestr(name, content)
     return path
-
-
-def _hash(content: bytes) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
 
 
 _INSTALLED = Path(__file__).parent / "recipes"

@@ -115,10 +115,6 @@ def main(folder: Path) -> int:
             results=_results(plan.run_id, last.run_directory),
         )
     )
-    return _shell_code(last)
-
-
-def _shell_code(last: RunUpdate) -> int:
     if not last.HasField("exit_code"):
         return 0 if last.status == "succeeded" else _CANNOT_RUN
     return 128 - last.exit_code if last.exit_code < 0 else last.exit_code

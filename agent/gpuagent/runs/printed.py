@@ -9,7 +9,7 @@ import statistics
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -261,7 +261,12 @@ class PrintedSteps:
         asked = {"pattern": best.pattern.asked, "items_per_step": self._items_per_step}
         events = [] if reports or not intervals else [*_step_events(best.pattern.name, intervals, asked)]
         others = self._one(best.pattern, "").others
-        events += [*best.metrics.events(), *others.events(), *_last_results(best.metrics.last | others.last)]
+        events += [*best.metrics.events(), *others.events()]
+        last = best.metrics.last | others.last
+        for name, unit in (("loss", {}), ("accuracy", {"unit": "%"})):
+            if mark := last.get(name):
+                result = {"event": "result", "name": name, "value": mark.values[name], **unit}
+                events.append({"t": mark.unix_nano, **result})
         with (self._directory / PRINTED_FILE).open("x", encoding="utf-8") as file:
             file.writelines(json.dumps(event, allow_nan=False) + "\n" for event in events)
 
@@ -348,11 +353,3 @@ def _batches(phase: str, intervals: Sequence[Interval], usual: float) -> Iterato
             "wall_seconds": [one.seconds if one.seconds <= _GAP_RATIO * usual else None for one in batch],
             **({"items": items} if any(each is not None for each in items) else {}),
         }
-
-
-def _last_results(last: Mapping[str, Mark]) -> Iterator[dict[str, Any]]:
-    for name in ("loss", "accuracy"):
-        if name in last:
-            unit = {"unit": "%"} if name == "accuracy" else {}
-            result = {"event": "result", "name": name, "value": last[name].values[name], **unit}
-            yield {"t": last[name].unix_nano, **result}

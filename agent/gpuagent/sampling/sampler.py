@@ -107,7 +107,12 @@ class Sampler:
             ended_nano = self._tick(due, now)
             if tick and tick % self._ticks_a_report == 0:
                 self._report(now)
-            tick = self._next_tick(tick, (ended_nano - start_nano) // period_nano)
+            # Those that are over already are missed.
+            following = max(tick + 1, (ended_nano - start_nano) // period_nano)
+            for member in self._members if following > tick + 1 else ():
+                missed = range(-(-(tick + 1) // member.every), -(-following // member.every))
+                member.health.missed_ticks += len(missed)
+            tick = following
             previous = now
         now = self._clock.now()
         for member in self._members:
@@ -177,15 +182,6 @@ class Sampler:
             "detail": detail,
         }
         self._buffer.add_record("gaps", row)
-
-    def _next_tick(self, tick: int, elapsed_ticks: int) -> int:
-        """Return the next tick that is not over yet, and count those between as missed."""
-        following = max(tick + 1, elapsed_ticks)
-        if following == tick + 1:
-            return following
-        for member in self._members:
-            member.health.missed_ticks += len(range(-(-(tick + 1) // member.every), -(-following // member.every)))
-        return following
 
     def _report(self, now: Instant) -> None:
         rows: list[dict[str, Value]] = []
