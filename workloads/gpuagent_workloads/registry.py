@@ -66,13 +66,15 @@ _TEXTS = ("kind", "study", "data", "memory")
 
 def as_json(workloads: Iterable[Workload[Any]]) -> str:
     """Return a JSON array with an object for each workload; docs/workloads.md describes its fields."""
-    objects = [
-        {
-            **{name: getattr(workload, name) for name in ("name", "summary", *_TEXTS)},
-            "parameters": [_parameter_as_object(parameter) for parameter in parameters_of(workload.config)],
-        }
-        for workload in workloads
-    ]
+    objects = []
+    for workload in workloads:
+        shown: dict[str, Any] = {name: getattr(workload, name) for name in ("name", "summary", *_TEXTS)}
+        every = [dataclasses.asdict(parameter) for parameter in parameters_of(workload.config)]
+        for parameter in every:
+            for name in ("choices", "minimum", "maximum"):
+                if parameter[name] in (None, ()):
+                    del parameter[name]
+        objects.append({**shown, "parameters": every})
     return json.dumps(objects, indent=2)
 
 
@@ -90,12 +92,6 @@ def as_text(workloads: Sequence[Workload[Any]]) -> str:
     if any(issubclass(workload.config, TrainingConfig) for workload in workloads):
         paragraphs.append("\n".join(["Parameters of all training workloads", *_table(parameters_of(TrainingConfig))]))
     return "\n\n".join(paragraphs)
-
-
-def _parameter_as_object(parameter: Parameter) -> dict[str, Any]:
-    members = dataclasses.asdict(parameter)
-    optional = ("choices", "minimum", "maximum")
-    return {name: value for name, value in members.items() if name not in optional or value not in (None, ())}
 
 
 def _table(parameters: Sequence[Parameter]) -> list[str]:

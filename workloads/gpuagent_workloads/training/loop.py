@@ -90,7 +90,11 @@ def train(
     """
     progress = progress or Progress()
     if config.warmup and not progress.resumed:
-        _warm_up(step, config, device, reporter)
+        reporter.phase("warmup")
+        first = run_window(step, lambda count, _seconds: count == 1, device)
+        reporter.result("time_to_first_step", reporter.elapsed_seconds(), unit="s")
+        others = run_window(step, lambda count, _seconds: count == config.warmup - 1, device)
+        report_steps([*first.steps, *others.steps], config.items_per_step, reporter)
 
     first_step = progress.position.step
     reporter.phase("measure", first_step=first_step)
@@ -118,14 +122,6 @@ def train(
     report_trace(step, config, measured.seconds / steps, device, reporter)
     progress.leave()
     return measured
-
-
-def _warm_up(step: Step, config: TrainingConfig, device: torch.device, reporter: Reporter) -> None:
-    reporter.phase("warmup")
-    first = run_window(step, lambda count, _seconds: count == 1, device)
-    reporter.result("time_to_first_step", reporter.elapsed_seconds(), unit="s")
-    others = run_window(step, lambda count, _seconds: count == config.warmup - 1, device)
-    report_steps([*first.steps, *others.steps], config.items_per_step, reporter)
 
 
 def run_window(

@@ -115,14 +115,12 @@ class AgreedEnd:
         """Return whether `steps` that took `seconds` are enough."""
         if steps < self._agree_at:
             return False
-        more = int(self._ranks.agree(self._steps_more(steps, seconds)))
+        if seconds >= self._least_seconds:
+            more = 0
+        elif seconds <= 0:
+            more = steps
+        else:
+            more = max(1, min(steps, math.floor(steps * (self._least_seconds - seconds) / seconds)))
+        more = int(self._ranks.agree(more))
         self._agree_at = steps + more
         return more == 0
-
-    def _steps_more(self, steps: int, seconds: float) -> int:
-        """Return the number of steps until the next agreement; 0: it is enough."""
-        if seconds >= self._least_seconds:
-            return 0
-        if seconds <= 0:
-            return steps
-        return max(1, min(steps, math.floor(steps * (self._least_seconds - seconds) / seconds)))

@@ -163,7 +163,8 @@ def settle(attempts: Sequence[Attempt]) -> Account:
     for before, after in pairwise(working):
         highest = max(highest, before.last)
         ended_unix_nano = before.done[before.last]
-        back = _back(after, highest)
+        # Its first step that was as far as any before, or its last if it never was.
+        back = min(max(highest, after.first + 1), after.last)
         recoveries.append(
             Recovery(
                 last_step=before.last,
@@ -222,11 +223,6 @@ def report_account(account: Account, items_per_batch: int, unit: str, reporter: 
         rate = getattr(account, f"batches_per_second_{part}")
         if rate is not None:
             reporter.result(f"throughput_{part}", rate * items_per_batch, unit=unit, phase="measure")
-
-
-def _back(after: Attempt, highest: int) -> int:
-    """Return the first step of an attempt that was as far as any before, or its last if it never was."""
-    return min(max(highest, after.first + 1), after.last)
 
 
 def _rate(batches: int, seconds: float) -> float | None:

@@ -196,12 +196,8 @@ def report_transfers(extent: Extent, device: torch.device, reporter: Reporter) -
         # Written once, since pages that were never touched are all the same page of zeros.
         on_host = torch.empty(extent.transfer_bytes, dtype=torch.uint8, pin_memory=kind == "pinned").fill_(1)
         for name, target, source in (("host_to_device", on_gpu, on_host), ("device_to_host", on_host, on_gpu)):
-            seconds = median_seconds(_copier(target, source), device, extent.repeats)
+            seconds = median_seconds(partial(target.copy_, source, non_blocking=True), device, extent.repeats)
             reporter.result(f"{name}_{kind}_bytes_per_second", extent.transfer_bytes / seconds, unit="bytes/s")
-
-
-def _copier(target: torch.Tensor, source: torch.Tensor) -> Callable[[], object]:
-    return lambda: target.copy_(source, non_blocking=True)
 
 
 def report_launch(extent: Extent, device: torch.device, reporter: Reporter) -> None:

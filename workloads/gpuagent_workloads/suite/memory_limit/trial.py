@@ -198,13 +198,13 @@ class StageClock:
     def seconds(self, stage: int) -> float:
         """Return the time of all passes of a stage; its device must have done them."""
         marks = self._marks[stage]
-        return sum(_seconds_between(begin, end) for begin, end in zip(marks[::2], marks[1::2], strict=True))
-
-
-def _seconds_between(begin: torch.cuda.Event | float, end: torch.cuda.Event | float) -> float:
-    if isinstance(begin, float) or isinstance(end, float):
-        return float(end) - float(begin)  # type: ignore[arg-type]
-    return float(begin.elapsed_time(end)) / 1e3
+        seconds = 0.0
+        for begin, end in zip(marks[::2], marks[1::2], strict=True):
+            if isinstance(begin, float) or isinstance(end, float):
+                seconds += float(end) - float(begin)  # type: ignore[arg-type]
+            else:
+                seconds += float(begin.elapsed_time(end)) / 1e3
+        return seconds
 
 
 def make_step(stages: Sequence[Stage], shape: Shape, clock: StageClock) -> Callable[[], None]:

@@ -108,7 +108,12 @@ def report_figures(log: Log, window: Window, config: Config, reporter: Reporter,
         ("offered_requests_per_second", len(measured) / seconds, "requests/s"),
     ):
         reporter.result(name, value, unit=unit, phase="measure")
-    for name, values in _times(latencies):
+    times = {
+        "ttft": [each.ttft for each in latencies],
+        "tpot": [each.tpot for each in latencies if each.tpot is not None],
+        "e2e": [each.e2e for each in latencies],
+    }
+    for name, values in times.items():
         for percent in _PERCENTILES:
             if (found := quantile(values, percent)) is not None:
                 reporter.result(f"{name}_p{percent}_seconds", found, unit="s")
@@ -126,12 +131,6 @@ def report_figures(log: Log, window: Window, config: Config, reporter: Reporter,
     is_limited = was_limited or is_client_limited(log, config)
     reporter.result("client_limited", int(is_limited))
     return is_limited
-
-
-def _times(latencies: Sequence[Latency]) -> Iterator[tuple[str, list[float]]]:
-    yield "ttft", [each.ttft for each in latencies]
-    yield "tpot", [each.tpot for each in latencies if each.tpot is not None]
-    yield "e2e", [each.e2e for each in latencies]
 
 
 def client_lag(log: Log, config: Config) -> float:

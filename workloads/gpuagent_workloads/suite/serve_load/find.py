@@ -123,7 +123,11 @@ class Search:
             return -1, self.levels
         # Beyond these, all places have the same against them.
         lowest, highest = min(self.bets)[0] - 1, max(self.bets)[0]
-        against = {place: self._against(place) for place in range(lowest, highest + 1)}
+        against: dict[int, float] = {}
+        for place in range(lowest, highest + 1):
+            # The capital won against a place between the levels `place` and `place + 1`.
+            bets = [won for at, sign, won in self.bets if (place < at if sign < 0 else place >= at)]
+            against[place] = capital(sum(bets), len(bets) - sum(bets))
         left = [place for place, won in against.items() if won < _SHOWN] or [min(against, key=against.__getitem__)]
         return -1 if left[0] == lowest else left[0], self.levels if left[-1] == highest else left[-1] + 1
 
@@ -132,11 +136,6 @@ class Search:
         low, high = self.interval()
         recent = [at for at, _, _ in self.bets[-_RECENT:]]
         return low if low >= 0 else min(recent), high if high < self.levels else max(recent)
-
-    def _against(self, place: int) -> float:
-        """Return the capital won against a place between the levels `place` and `place + 1`."""
-        bets = [won for at, sign, won in self.bets if (place < at if sign < 0 else place >= at)]
-        return capital(sum(bets), len(bets) - sum(bets))
 
     @property
     def is_over(self) -> bool:

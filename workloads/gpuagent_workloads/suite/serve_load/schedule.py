@@ -60,8 +60,11 @@ def schedule(config: Config) -> Iterator[Planned]:
     if config.trace:
         # The requests of a trace, again and again.
         recorded = read_requests(Path(config.trace))
-        times = _repeated([each.at_seconds / config.scale for each in recorded])
-        for number, (at_seconds, each) in enumerate(zip(times, itertools.cycle(recorded), strict=False)):
+        times = [each.at_seconds / config.scale for each in recorded]
+        span = (times[-1] - times[0]) * (1 + 1 / max(1, len(times) - 1)) or 1.0
+        for number, each in enumerate(itertools.cycle(recorded)):
+            turn, at = divmod(number, len(times))
+            at_seconds = turn * span + times[at] - times[0]
             pieces, left = [], each.input_tokens
             for key in each.blocks:
                 pieces.append(Part(key=f"block {key}", tokens=min(left, config.block)))
@@ -103,13 +106,6 @@ def _arrivals(config: Config, source: random.Random) -> Iterator[float]:
             # The rate is that of all turns.
             pause_seconds = config.turns / config.rate
             at_seconds += source.gammavariate(config.burstiness, pause_seconds / config.burstiness)
-
-
-def _repeated(times: list[float]) -> Iterator[float]:
-    """Yield the times of a trace from 0 on, and again after its end."""
-    span = (times[-1] - times[0]) * (1 + 1 / max(1, len(times) - 1)) or 1.0
-    for turn in itertools.count():
-        yield from (turn * span + at_seconds - times[0] for at_seconds in times)
 
 
 def _lengths(config: Config, source: random.Random) -> Iterator[tuple[int, int]]:
