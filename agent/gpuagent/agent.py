@@ -26,9 +26,9 @@ from gpuagent.event_loop import EventLoop
 from gpuagent.experiment.launches import Launches
 from gpuagent.images.make import ImageRecords
 from gpuagent.runs.catalogue import Catalogue
+from gpuagent.runs.events import Tails
 from gpuagent.runs.planning import Planner
 from gpuagent.runs.runner import Runner
-from gpuagent.runs.tails import Tails
 from gpuagent.sampling.rows import LatestGpus, RecordBuffer
 from gpuagent.sampling.sampler import Health, Sampler
 from gpuagent.service import AgentServicer, find_socket, serve, write_node

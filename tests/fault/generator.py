@@ -19,8 +19,8 @@ from gpuagent.delivery.spool import Spool, gap_entry
 from gpuagent.delivery.stream import Orders
 from gpuagent.delivery.uplink import Access, Delivery, Uplink
 from gpuagent.event_loop import EventLoop
+from gpuagent.runs.events import Tailed
 from gpuagent.runs.output import Piece
-from gpuagent.runs.tails import Tailed
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent.sampling.sampler import Sampler
 from gpuagent_proto.v1.run_pb2 import RunSpec

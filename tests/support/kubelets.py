@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from gpuagent.sources.support.cluster import Account
+from gpuagent.sources.source import Account
 from gpuagent_collector.trust.authority import Authority
 from gpuagent_proto.v1.pod_resources_service_pb2 import (
     ClaimResource,

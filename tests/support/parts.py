@@ -9,8 +9,8 @@ from pathlib import Path
 from gpuagent.clock import SystemClock
 from gpuagent.images.make import ImageRecords
 from gpuagent.runs.catalogue import Catalogue, Workload, parse_list
+from gpuagent.runs.events import Tails
 from gpuagent.runs.runner import Runner
-from gpuagent.runs.tails import Tails
 from gpuagent.sampling.rows import RecordBuffer
 
 

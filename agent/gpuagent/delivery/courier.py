@@ -17,7 +17,7 @@ from gpuagent.delivery.spool import Spool
 from gpuagent.delivery.spool_file import SPOOL_FILE
 from gpuagent.delivery.stream import Orders
 from gpuagent.delivery.uplink import Access, Delivery, Uplink
-from gpuagent.runs.tails import Tailed
+from gpuagent.runs.events import Tailed
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent_common.errors import GpuAgentError
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from gpuagent.clock import Clock
 from gpuagent.delivery.spool import Entry, Spool, gap_entry
 from gpuagent.delivery.spool_file import SpoolError
-from gpuagent.runs.tails import Tailed
+from gpuagent.runs.events import Tailed
 from gpuagent.sampling.rows import LatestGpus, RecordBuffer, Tables, encode_records, split_rows
 
 _LOG = logging.getLogger(__name__)

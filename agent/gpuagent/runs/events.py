@@ -1,7 +1,8 @@
-"""The events files of a run directory, read as rows of the collector's tables (docs/run-directory.md)."""
+"""The events files of a run directory, of one run or every open one, read as rows of the collector's tables."""
 
 import json
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from gpuagent.environments.support.common import read_run_file
 from gpuagent.redaction import redact_text
 from gpuagent.runs.printed import PRINTED_FILE
 from gpuagent.runs.steps import RunSteps, write_figure
-from gpuagent.sampling.rows import Row
+from gpuagent.sampling.rows import RecordBuffer, Row
 from gpuagent.sources.source import Value
 from gpuagent_common.keys import key
 from gpuagent_common.ranges import drop_impossible, find_impossible
@@ -349,3 +350,62 @@ _TABLES: Mapping[str, tuple[str, _Fields]] = {
         },
     ),
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tailed:
+    """The progress of one read of the run directories: offsets, and the runs that it opens or closes."""
+
+    opened: Mapping[str, Path] = field(default_factory=dict)
+    offsets: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    closed: tuple[str, ...] = ()
+
+
+class Tails:
+    """The tailers of open runs. Only `read` advances them: rows and offsets reach the spool in one transaction."""
+
+    def __init__(self, buffer: RecordBuffer) -> None:
+        self._buffer = buffer
+        self._lock = threading.Lock()
+        self._tailers: dict[str, EventTailer] = {}
+        self._opened: dict[str, Path] = {}
+        self._closed: list[str] = []
+
+    def announce(self, run_id: str, directory: Path) -> None:
+        """Record a run in the spool, so that a later agent finds it if this one is killed."""
+        with self._lock:
+            self._opened[run_id] = directory
+
+    def open(self, run_id: str, directory: Path, offsets: dict[str, int] | None = None) -> None:
+        """Follow a run from its start, or from `offsets`."""
+        with self._lock:
+            self._tailers[run_id] = EventTailer(run_id, directory, offsets)
+
+    def close(self, run_id: str) -> None:
+        """Stop following a run; rows already in the buffer go into the same transaction."""
+        with self._lock:
+            self._tailers.pop(run_id, None)
+            self._closed.append(run_id)
+
+    def offsets(self, run_id: str) -> dict[str, int]:
+        """Return the bytes read of each events file of an open run."""
+        with self._lock:
+            return dict(self._tailers[run_id].offsets)
+
+    def digest(self, run_id: str) -> Digest:
+        """Return the summary of the events of an open run."""
+        with self._lock:
+            return self._tailers[run_id].digest
+
+    def read(self) -> Tailed:
+        """Add the events since the last call to the buffer; return the progress."""
+        offsets: dict[tuple[str, str], int] = {}
+        with self._lock:
+            for run_id, tailer in self._tailers.items():
+                before = dict(tailer.offsets)
+                for parsed in tailer.read_new():
+                    self._buffer.add_record(parsed.table, parsed.row)
+                offsets |= {(run_id, name): at for name, at in tailer.offsets.items() if at != before.get(name)}
+            opened, self._opened = self._opened, {}
+            closed, self._closed = tuple(self._closed), []
+        return Tailed(opened=opened, offsets=offsets, closed=closed)

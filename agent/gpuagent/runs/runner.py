@@ -16,13 +16,12 @@ from gpuagent.errors import AgentEndedError, LockedError
 from gpuagent.images.make import ImageRecords
 from gpuagent.locations import lock
 from gpuagent.runs.elsewhere import Report, read_report, write_shown
-from gpuagent.runs.events import Digest
+from gpuagent.runs.events import Digest, Tails
 from gpuagent.runs.execution import Execution
 from gpuagent.runs.output import STREAMS, Piece, read_piece
 from gpuagent.runs.planning import PlannedRun
 from gpuagent.runs.processes import read_unread_end
 from gpuagent.runs.recording import RunRecorder
-from gpuagent.runs.tails import Tails
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.limits import MAX_OPEN_RUNS

@@ -14,9 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from gpuagent.event_loop import EventLoop
 from gpuagent.metrics_http.own_server import MAX_CONNECTIONS, STANDSTILL_SECONDS, Liveness, serving
 from gpuagent.runs.catalogue import Catalogue
+from gpuagent.runs.events import Tails
 from gpuagent.runs.planning import Planner
 from gpuagent.runs.runner import Runner
-from gpuagent.runs.tails import Tails
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent.service import AgentClient, AgentServicer, find_agent, serve
 from gpuagent_common.errors import GpuAgentError, MisuseError

@@ -16,7 +16,7 @@ from deploy.kubernetes import cluster
 from deploy.kubernetes.composition import Deployment, compose
 from gpuagent.cli import run as agent_run
 from gpuagent.cli import start as agent_start
-from gpuagent.sources.support.cluster import Cluster
+from gpuagent.sources.source import Cluster
 from gpuagent_collector.cli import nodes as collector_nodes
 from gpuagent_collector.cli import serve as collector_serve
 from gpuagent_collector.cli.keeping import compact

@@ -10,8 +10,8 @@ from gpuagent.clock import SystemClock
 from gpuagent.delivery.pipeline import Pipeline
 from gpuagent.delivery.spool import Spool
 from gpuagent.environments.bare import Bare
+from gpuagent.runs.events import Tails
 from gpuagent.runs.planning import PlannedRun, make_job
-from gpuagent.runs.tails import Tails
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent_proto.v1.records_pb2 import Records
 from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate

@@ -18,7 +18,7 @@ from gpuagent.delivery.pipeline import Pipeline
 from gpuagent.delivery.spool import Entry, Message, Spool
 from gpuagent.delivery.spool_file import SpoolError
 from gpuagent.event_loop import EventLoop
-from gpuagent.runs.tails import Tailed
+from gpuagent.runs.events import Tailed
 from gpuagent.sampling.rows import RecordBuffer
 from gpuagent_proto.v1.records_pb2 import Records
 from tests.support.clocks import SteppedClock

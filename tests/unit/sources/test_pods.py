@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from gpuagent.sources.owners import Owners
-from gpuagent.sources.source import Value
-from gpuagent.sources.support.cluster import Account, Cluster
+from gpuagent.sources.source import Account, Cluster, Value
 from gpuagent.sources.support.pod_resources import Kubelet
 from gpuagent.sources.support.pods import Pods
 from gpuagent_collector.trust.authority import Authority

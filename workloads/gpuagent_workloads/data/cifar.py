@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from gpuagent_workloads.data import read_file
-from gpuagent_workloads.data.download import Contents, Dataset, RemoteFile
+from gpuagent_workloads.data.download import Contents, Dataset, RemoteFile, read_file
 from gpuagent_workloads.data.images import LabelledImages
 from gpuagent_workloads.errors import DataError
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from gpuagent_workloads.data import read_file
-from gpuagent_workloads.data.download import Contents, Dataset, RemoteFile
+from gpuagent_workloads.data.download import Contents, Dataset, RemoteFile, read_file
 from gpuagent_workloads.errors import DataError
 
 # Larger files are refused before they are read; Cora's have 7.8 MB and 68 KB.

@@ -254,3 +254,18 @@ def progress(label: str, length: int) -> Iterator[Callable[[int], object]]:
     # An archive may hold 100,000 files.
     with click.progressbar(length=length, file=sys.stderr, update_min_steps=max(1, length // 500)) as bar:
         yield bar.update
+
+
+def read_file(path: Path, max_bytes: int, remedy: str = "") -> bytes:
+    """Return the content of a file, ending the error message with `remedy` if it cannot be read.
+
+    Raises DataError: it cannot be read, or has more than `max_bytes`.
+    """
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(max_bytes + 1)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}{remedy}") from error
+    if len(content) > max_bytes:
+        raise DataError(f"{path} has more than the {max_bytes} bytes that are accepted")
+    return content

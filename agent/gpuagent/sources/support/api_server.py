@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from gpuagent.sources.support.cluster import Account
+from gpuagent.sources.source import Account
 from gpuagent.sources.support.files import exists
 
 _TIMEOUT_SECONDS = 5.0

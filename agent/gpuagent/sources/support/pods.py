@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from gpuagent.sources.source import Cluster
 from gpuagent.sources.support.api_server import ApiRefusedError, ApiServer, ApiServerError
-from gpuagent.sources.support.cluster import Cluster
 from gpuagent.sources.support.files import exists
 from gpuagent.sources.support.pod_resources import Kubelet, KubeletError, PodName
 

@@ -16,8 +16,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from gpuagent_workloads.data import read_file
-from gpuagent_workloads.data.download import RemoteFile, damage_reported, fetch, notify
+from gpuagent_workloads.data.download import RemoteFile, damage_reported, fetch, notify, read_file
 from gpuagent_workloads.errors import DataError
 from gpuagent_workloads.report import Reporter
 from gpuagent_workloads.training.config import SYNTHETIC
