@@ -1,7 +1,5 @@
 """A CPU-heavy neighbour of a measured workload: keeps cores busy for a share of the time.
 
-    python -m gpuagent_workloads run cpu-burn --load 80 --cores 4 --duration 60
-
 Each worker is a process that alternates between arithmetic and sleep, many times a second. Workers are not bound to
 cores: like any neighbour they run where the kernel puts them. They end when a pipe closes, so
 that none survives its parent, however it ended.

@@ -1,7 +1,4 @@
-"""Trains BERT to restore masked tokens, by default its base model of 109,514,298 parameters.
-
-python -m gpuagent_workloads run bert --precision bf16 --batch-size 64 --context 128
-"""
+"""Trains BERT to restore masked tokens, by default its base model of 109,514,298 parameters."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,12 +1,4 @@
-"""Trains BigGAN at 128 × 128 pixels: a generator and a discriminator against each other.
-
-    python -m gpuagent_workloads run biggan --device cuda --d-steps 1
-
-On other images, such as those of tiny-imagenet-200, which are scaled to 128 × 128 pixels:
-
-    gpuagent prepare biggan --data ~/tiny-imagenet-200
-    python -m gpuagent_workloads run biggan --data ~/tiny-imagenet-200 --classes 200
-"""
+"""Trains BigGAN at 128 × 128 pixels: a generator and a discriminator against each other."""
 
 from dataclasses import dataclass
 from typing import ClassVar

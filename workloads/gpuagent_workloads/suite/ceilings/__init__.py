@@ -1,7 +1,4 @@
-"""Measures the best rates of a device: the roofs for a workload's figures.
-
-python -m gpuagent_workloads run ceilings --device cuda
-"""
+"""Measures the best rates of a device: the roofs for a workload's figures."""
 
 from dataclasses import dataclass
 

@@ -1,12 +1,4 @@
-"""Trains the CNN of PyTorch's CIFAR-10 tutorial, and tests it.
-
-    python -m gpuagent_workloads run cifar10 --device auto --batch-size 4
-
-With the real images instead of synthetic ones:
-
-    gpuagent prepare cifar10 --data ~/cifar10
-    python -m gpuagent_workloads run cifar10 --data ~/cifar10 --epochs 2
-"""
+"""Trains the CNN of PyTorch's CIFAR-10 tutorial, and tests it."""
 
 from dataclasses import dataclass
 

@@ -1,20 +1,4 @@
-"""Trains ResNet-18, ResNet-50, AlexNet, VGG-16 or ViT-B/16 on images of 224 pixels.
-
-    python -m gpuagent_workloads run resnet18 --steps 15 --precision bf16 --channels-last
-
-With the images of tiny-imagenet-200 instead of synthetic ones:
-
-    gpuagent prepare resnet18 --data ~/tiny-imagenet-200
-    python -m gpuagent_workloads run resnet18 --data ~/tiny-imagenet-200 --steps 15
-
-With ImageNet's own folders:
-
-    python -m gpuagent_workloads run resnet50 --data ~/imagenet --classes 1000
-
-With ReLU and pooling swapped, on the batches of the study that compared both orders:
-
-    python -m gpuagent_workloads run vgg16 --order swapped --batch-size 128 --warmup 5 --steps 10
-"""
+"""Trains ResNet-18, ResNet-50, AlexNet, VGG-16 or ViT-B/16 on images of 224 pixels."""
 
 from dataclasses import dataclass
 

@@ -1,11 +1,4 @@
-"""Measures the links between GPUs: collectives by message size over all ranks, and exchanges of each pair.
-
-    python -m gpuagent_workloads run collectives --device cuda
-
-Some operations and sizes, on a CPU over gloo:
-
-    python -m gpuagent_workloads run collectives --device cpu --ranks 2 --operations all-reduce,send-recv --sizes 4K,1M
-"""
+"""Measures the links between GPUs: collectives by message size over all ranks, and exchanges of each pair."""
 
 from dataclasses import dataclass
 

@@ -1,12 +1,4 @@
-"""Trains a graph convolutional network (GCN) on Cora's citations, full-batch, and tests it.
-
-    python -m gpuagent_workloads run gcn --device auto --epochs 200
-
-With the real papers instead of a synthetic graph:
-
-    gpuagent prepare gcn --data ~/cora
-    python -m gpuagent_workloads run gcn --data ~/cora --epochs 200
-"""
+"""Trains a graph convolutional network (GCN) on Cora's citations, full-batch, and tests it."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,11 +1,4 @@
-"""Trains a decoder-only Transformer language model, by default of GPT-2's smallest size.
-
-    python -m gpuagent_workloads run gpt --device cuda --precision bf16 --batch-size 8
-
-On other tokens, as nanoGPT prepares them (train.bin and val.bin):
-
-    python -m gpuagent_workloads run gpt --data ~/nanoGPT/data/openwebtext --precision bf16
-"""
+"""Trains a decoder-only Transformer language model, by default of GPT-2's smallest size."""
 
 from dataclasses import dataclass
 from typing import ClassVar

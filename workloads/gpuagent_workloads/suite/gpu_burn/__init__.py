@@ -1,7 +1,4 @@
-"""A GPU-heavy neighbour of a measured workload: multiplies matrices for a share of the time and holds memory.
-
-python -m gpuagent_workloads run gpu-burn --load 50 --memory-bytes 4000000000 --duration 60
-"""
+"""A GPU-heavy neighbour of a measured workload: multiplies matrices for a share of the time and holds memory."""
 
 from dataclasses import dataclass
 

@@ -1,11 +1,4 @@
-"""Runs one layer again and again, in the shapes of S2.
-
-    python -m gpuagent_workloads run layer --layer conv --device cuda
-
-In a shape of your own:
-
-    python -m gpuagent_workloads run layer --layer conv --inputs 64 --outputs 64 --kernel 5 --padding 2 --side 112
-"""
+"""Runs one layer again and again, in the shapes of S2."""
 
 from dataclasses import dataclass
 

@@ -1,19 +1,4 @@
-"""Trains a Llama model, whole or by adapters, on one GPU or several.
-
-    python -m gpuagent_workloads run llama --model 1b --precision bf16 --compile true
-
-Weights, gradients and optimizer divided among eight GPUs:
-
-    python -m gpuagent_workloads run llama --model 8b --precision bf16 --ranks 8 --strategy fsdp2 --recompute true
-
-Matrix products of the blocks in FP8, by torchao:
-
-    python -m gpuagent_workloads run llama --model 8b --precision fp8 --compile true
-
-Adapters beside frozen weights:
-
-    python -m gpuagent_workloads run llama --model 8b --precision bf16 --lora 16
-"""
+"""Trains a Llama model, whole or by adapters, on one GPU or several."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,16 +1,4 @@
-"""Finds the most layers that fit into memory, as S2 did: the frontier of convolutions and linear layers.
-
-    python -m gpuagent_workloads run memory-limit --device cuda
-
-On a CPU, within a limit that the kernel enforces, and with small activations:
-
-    python -m gpuagent_workloads run memory-limit --device cpu --limit-bytes 200000000 --batch-size 2 --side 56
-
-The stacks that S2 names, on one GPU and divided over two:
-
-    python -m gpuagent_workloads run memory-limit --points 61:62,62:61,62:62
-    python -m gpuagent_workloads run memory-limit --split 2 --points 84:0+54:62
-"""
+"""Finds the most layers that fit into memory, as S2 did: the frontier of convolutions and linear layers."""
 
 import re
 from dataclasses import dataclass

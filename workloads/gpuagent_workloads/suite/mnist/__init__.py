@@ -1,12 +1,4 @@
-"""Trains the CNN of PyTorch's basic MNIST example, and tests it.
-
-    python -m gpuagent_workloads run mnist --device auto --batch-size 64
-
-With the real digits instead of synthetic ones:
-
-    gpuagent prepare mnist --data ~/mnist
-    python -m gpuagent_workloads run mnist --data ~/mnist --epochs 14
-"""
+"""Trains the CNN of PyTorch's basic MNIST example, and tests it."""
 
 from dataclasses import dataclass
 

@@ -1,12 +1,4 @@
-"""Trains a classifier of film reviews, good or bad, and tests it: an RNN, an LSTM, a GRU or a Transformer.
-
-    python -m gpuagent_workloads run sentiment --model lstm --device auto --batch-size 64
-
-With real reviews instead of synthetic ones:
-
-    gpuagent prepare sentiment --data ~/reviews
-    python -m gpuagent_workloads run sentiment --data ~/reviews --model gru --epochs 5
-"""
+"""Trains a classifier of film reviews, good or bad, and tests it: an RNN, an LSTM, a GRU or a Transformer."""
 
 from dataclasses import dataclass
 

@@ -1,8 +1,5 @@
 """Puts load on a server of a language model that has OpenAI's API, such as vLLM, SGLang, llama.cpp or our own.
 
-    python -m gpuagent_workloads run serve-load --url http://127.0.0.1:8000 --rate 4 --slo-ttft 200
-    python -m gpuagent_workloads run serve-load --rate 4 --serve "{python} -m gpuagent_workloads serve --port {port}"
-
 With --serve the server is part of the run: it starts, is waited for, and ends with it.
 """
 
