@@ -24,7 +24,7 @@ from gpuagent.delivery.stream import Orders
 from gpuagent.delivery.uplink import Access, Uplink
 from gpuagent.event_loop import EventLoop
 from gpuagent.experiment.launches import Launches
-from gpuagent.images.make import ImageRecords
+from gpuagent.images.records import ImageRecords
 from gpuagent.runs.catalogue import Catalogue
 from gpuagent.runs.events import Tails
 from gpuagent.runs.planning import Planner

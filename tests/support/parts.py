@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpuagent.clock import SystemClock
-from gpuagent.images.make import ImageRecords
+from gpuagent.images.records import ImageRecords
 from gpuagent.runs.catalogue import Catalogue, Workload, parse_list
 from gpuagent.runs.events import Tails
 from gpuagent.runs.runner import Runner

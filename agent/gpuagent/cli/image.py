@@ -111,7 +111,8 @@ def pull(*, env: str, reference: str, tag: str | None, spool: Path | None, as_js
 def _maker(env: str, spool: Path | None) -> "Maker":
     from gpuagent import locations
     from gpuagent.images.builders import find_builder
-    from gpuagent.images.make import ImageRecords, Maker
+    from gpuagent.images.make import Maker
+    from gpuagent.images.records import ImageRecords
 
     mounts = Path("/proc/self/mounts").read_text()
     folder = locations.spool_directory(spool, environment=os.environ, mounts=mounts)

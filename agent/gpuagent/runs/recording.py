@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from gpuagent.clock import Clock
 from gpuagent.environments.environment import Image
-from gpuagent.images.make import ImageRecords
+from gpuagent.images.records import ImageRecords
 from gpuagent.redaction import redact_arguments, redact_text
 from gpuagent.runs.events import Digest
 from gpuagent.runs.execution import Execution

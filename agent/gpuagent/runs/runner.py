@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gpuagent.clock import Clock
 from gpuagent.errors import AgentEndedError, LockedError
-from gpuagent.images.make import ImageRecords
+from gpuagent.images.records import ImageRecords
 from gpuagent.locations import lock
 from gpuagent.runs.elsewhere import Report, read_report, write_shown
 from gpuagent.runs.events import Digest, Tails

@@ -10,8 +10,8 @@ import pytest
 
 from gpuagent.environments.environment import Image
 from gpuagent.images.builders import Work, find_builder
-from gpuagent.images.make import Durations, ImageRecords
 from gpuagent.images.recipe import write_wheel
+from gpuagent.images.records import Durations, ImageRecords
 from gpuagent.runs.execution import process_start_unix_nano
 
 IMAGE = Image(name="workloads", digest="sha256:1", architecture="x86_64", size_bytes=10, layers=2)
