@@ -288,7 +288,9 @@ def is_open_load(block: Block) -> bool:
 
 def default_primaries(blocks: Sequence[Block]) -> tuple[str, ...]:
     """Return the metrics that are tested unless one is named: the first that the runs have."""
-    return (*_OPEN_LOAD_PRIMARIES, *DEFAULT_PRIMARIES) if blocks and all(map(is_open_load, blocks)) else DEFAULT_PRIMARIES
+    if blocks and all(map(is_open_load, blocks)):
+        return (*_OPEN_LOAD_PRIMARIES, *DEFAULT_PRIMARIES)
+    return DEFAULT_PRIMARIES
 
 
 def _choose_primary(layout: Layout, facts: Facts, known: Mapping[str, Metric], name: str | None) -> Metric:
