@@ -69,7 +69,7 @@ class Bar:
 
     @property
     def is_hollow(self) -> bool:
-        """Whether it takes away, and is drawn as an outline."""
+        """True of what takes away: it is drawn as an outline."""
         return self.end < self.begin
 
 

@@ -262,7 +262,7 @@ def test_figures_that_are_no_numbers_are_left_out_of_charts(store: SyntheticStor
 def test_the_parts_of_a_difference_lead_from_one_side_to_the_other(store: SyntheticStore) -> None:
     quiet_and_burning(store, gpus=["NVIDIA L4"])
     page = parse(render(report_on(store, by="interference")))
-    (bars,) = figures(page)["From none to cpu-burn: per step"]["data"]
+    (bars,) = figures(page)["From none to cpu-burn: time per step"]["data"]
     ends = [base + length for base, length in zip(bars["base"], bars["x"], strict=True)]
     assert ends[-1] == pytest.approx(ends[-2], rel=1e-3)
 
