@@ -57,7 +57,8 @@ _KIN = {
     **dict.fromkeys(("--cleanup", "-c"), "--prepare COMMAND, which runs before each run"),
     **dict.fromkeys(("--reference", "--reference-name"), "it as a command; `collector compare --baseline` names it"),
     "--show-output": "`collector logs RUN` afterwards",
-    **dict.fromkeys(("--shell", "-S", "-N"), "sh -c '…' as the command; without shell syntax none is used"),
+    **dict.fromkeys(("--shell", "-S"), "sh -c '…' as the command"),
+    "-N": "no option: a command without shell syntax runs without a shell",
     "--input": "< FILE",
     **dict.fromkeys(("--ignore-failure", "-i"), "`COMMAND || true`"),
     **dict.fromkeys(("--command-name", "-n"), "--name NAME"),
@@ -230,8 +231,8 @@ def _without_path(word: str) -> str:
 
 
 def _label(command: Sequence[str]) -> str:
-    """Return a command as the name of a side."""
-    text = shlex.join(command)
+    """Return a command as the name of a side, as it was given."""
+    text = command[2] if list(command[:2]) == ["sh", "-c"] and len(command) == 3 else shlex.join(command)
     if len(text) > MAX_NAME_CHARACTERS or not text.isprintable():
         raise MisuseError(
             f"commands that differ in paths take up to {MAX_NAME_CHARACTERS} characters; not {text:.60} …"
@@ -302,7 +303,7 @@ def _commands(lines: Sequence[str], program: Sequence[str], vary: Mapping[str, S
         made.append(words if program else split_line(words[0]))
     twice = [words for at, words in enumerate(made) if words in made[:at]]
     if twice:
-        raise MisuseError(f"the command {shlex.join(twice[0])!r:.100} is given twice; runs are told apart by commands")
+        raise MisuseError(f"the command {shlex.join(twice[0])!r:.100} is given twice; name each command and value once")
     return made
 
 

@@ -268,8 +268,16 @@ def _costs(comparison: Comparison, *, most: int) -> Iterator[str]:
 def _results(comparison: Comparison, *, most: int) -> list[str]:
     tests, overall = comparison.figures.tests, comparison.figures.overall
     if best := comparison.headline:
-        options = "; ".join(_effect(*option, comparison.figures.primary) for option in comparison.options)
-        return [_best_sentence(comparison, best), *([f"By option: {options}."] if options else [])]
+        said = [_best_sentence(comparison, best)]
+        if comparison.options:
+            effects = "; ".join(_effect(*option, comparison.figures.primary) for option in comparison.options)
+            verdicts = {test.judgement.verdict for _, of_option in comparison.options for test in of_option}
+            if best.judgement.verdict is not Verdict.DIFFERS and Verdict.DIFFERS in verdicts:
+                # An option has more runs than a single command, and shows what this one cannot.
+                said.insert(0, f"{tell_apart(best.block, comparison.layout.blocks, briefly=True)}: by option, {effects}.")
+            else:
+                said.append(f"By option: {effects}.")
+        return said
     differs = any(test.judgement.verdict is Verdict.DIFFERS for test in tests)
     # A difference that one workload shows is said, and not that all together show none.
     is_together = all(one.shift and (one.shift.is_shown or not differs) for one in overall)

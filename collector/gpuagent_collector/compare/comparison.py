@@ -180,7 +180,7 @@ class Comparison:
         courses: of the median run of each side of the first block, and of its parts; empty unless requested.
         parts: run_id → name of a part → metric → value; empty unless requested.
         needed: the repeats that would show what is open; None: nothing is, or no spread is known.
-        again: the command that makes more runs where no side has two; None: some has.
+        again: the command that makes as many runs as are needed; None: unknown, or many.
         reasons: where shown differences of speed or duration come from, in the order of the tests.
         options: of a sweep, the tests of each option alone, over all values of the others.
     """
@@ -347,7 +347,7 @@ def compare(ask: Ask, request: Request) -> Comparison:
         specs=specs,
         caveats=find_caveats(evidence),
         needed=needed,
-        again=repeat_layout(ask, layout) if layout.is_compared else None,
+        again=repeat_layout(ask, layout, needed.repeats if needed else None) if layout.is_compared else None,
         courses=tuple(courses),
         parts=load_parts(ask, [run for run in runs if run.run_id in facts.metrics], facts, request.each)
         if request.each

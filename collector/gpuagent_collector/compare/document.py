@@ -164,10 +164,12 @@ def find_next(comparison: Comparison) -> str | None:
         commands = {run.command for cell in layout.blocks[0].cells for run in cell.runs}
         if len(layout.sides) == 1 and len(commands) > 1:
             return write_command("compare", {**request.choice, "--by": "command"})
-        if comparison.again:  # no plan has a spread to start from
-            return comparison.again
-        if not comparison.options and (by := _shared_facet(layout, commands)):
+        by = None if comparison.options else _shared_facet(layout, commands)
+        has_repeats = any(len(cell.runs) > 1 for block in layout.blocks for cell in block.cells)
+        if by and (has_repeats or not comparison.again):
             return write_command("compare", {**request.choice, "--by": by})
+        if comparison.again:
+            return comparison.again
         options = {**chosen, "--metric": request.metric if request.metric in BY_NAME else None}
         if needed := comparison.needed:
             workload = needed.test.block.workload

@@ -161,10 +161,15 @@ def verdict_legend(comparison: Comparison) -> Legend:
             "Geometric mean: of these ratios, each counted once; not tested. It is in its interval at least "
             f"{percent(1 - figures.alpha)} of the time, for these workloads and no others."
         )
-    is_plain = {test.judgement.verdict for test in figures.tests} == {Verdict.DIFFERS}
-    return Legend(
-        " ".join([*([] if is_plain else sentences[:1]), *([OF_RATIOS] if is_far else [])]), " ".join(sentences)
-    )
+    verdicts = {test.judgement.verdict for test in figures.tests}
+    brief = []
+    if Verdict.EQUAL in verdicts:
+        brief.append(f"=: the same to within {percent(figures.delta)}.")
+    if Verdict.NOT_SHOWN in verdicts:
+        brief.append("~: neither a difference nor equality is shown.")
+    if is_far:
+        brief.append(OF_RATIOS)
+    return Legend(" ".join(brief), " ".join(sentences))
 
 
 OF_RATIOS = "Ratios: the middle one of those between runs, not that of the medians."

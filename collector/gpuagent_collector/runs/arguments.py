@@ -24,6 +24,7 @@ NOT_GIVEN, GIVEN = "not given", "given"
 _MEETING = re.compile(r"-*(rdzv[-_](id|endpoint)|master[-_](addr|port)|node[-_]rank)")
 
 _ASSIGNMENT = re.compile(r"(-{0,2}[A-Za-z_+][\w.+/-]*)=(.*)", re.DOTALL)
+_NUMBER = re.compile(r"[\d.]+")
 _OPTION = re.compile(r"-{1,2}[A-Za-z?].*", re.DOTALL)
 
 # Of each cell, as `gpuagent bench` makes them.
@@ -103,7 +104,12 @@ def name_commands(commands: Iterable[Command], counted: Collection[Command] = ()
     differing = list(dict.fromkeys(name for each in every for name in each if (name, each[name]) not in shared))
     names = {}
     for identity, arguments in parsed.items():
-        own = [f"{name} {value}".strip() for name, value in arguments.items() if (name, value) not in shared]
+        differ = [(name, value) for name, value in arguments.items() if (name, value) not in shared]
+        # What a shell or an interpreter is given behind -c is the program.
+        own = [value if name == "-c" else f"{name} {value}".strip() for name, value in differ]
+        whole = shlex.join(firsts[identity])
+        if own and len(whole) <= _MOST_CHARACTERS and all(map(_NUMBER.fullmatch, own)):
+            own = [whole]  # a number says little without its program
         without = f"without {' '.join(differing)}" if differing else ""
         names[identity] = " ".join(own) or without or " ".join(firsts[identity])
     taken, of_counted = Counter(names.values()), Counter(names[identity] for identity in naming)
@@ -155,7 +161,10 @@ def repeat_command(
         repeated = ["--repeat", str(repeats or USUAL_REPEATS), "--", *commands[0]]
         return harmless(shlex.join(["gpuagent", "run", *options, *repeated]))
     rounds = ["--rounds", str(repeats)] if repeats else []
-    words = list(map(shlex.join, commands)) if len(commands) <= _MOST_COMMANDS else None
+    words = None
+    if len(commands) <= _MOST_COMMANDS:
+        # Of a line with a shell's syntax, `gpuagent bench` makes `sh -c LINE`.
+        words = [each[2] if each[:2] == ("sh", "-c") and len(each) == 3 else shlex.join(each) for each in commands]
     words = _vary(commands) or words
     return harmless(shlex.join(["gpuagent", "bench", *rounds, *options, *words])) if words else None
 

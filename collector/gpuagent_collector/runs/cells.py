@@ -242,7 +242,14 @@ def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseli
         by = ",".join(f"parameter:{name}" for name in differing)
         remedy = f"--by {by} compares what differs in built-in workloads" if by else "try another --by"
         raise NothingToCompareError(f"nothing to compare: no run has a value of {facet.spoken}; {remedy}")
-    first = baseline or (facet.usual if not asked and facet.usual in chosen else chosen[0])
+    first = baseline or chosen[0]
+    if not baseline and not asked and facet.usual in chosen:
+        # Of a few runs from another time the natural baseline would show little of the others.
+        runs_of = Counter(run.side for run in runs)
+        if 2 * runs_of[facet.usual] >= max(runs_of.values()):
+            first = facet.usual
+        elif first == facet.usual:
+            first = next(side for side in chosen if side != facet.usual)
     return tuple(sorted(chosen, key=lambda value: value != first))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import Command, parse_arguments
+from gpuagent_collector.runs.arguments import USUAL_REPEATS, Command, parse_arguments
 from gpuagent_collector.runs.arguments import repeat_command as command_with
 from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.runs.facets import JOINT, Facet
@@ -30,6 +30,10 @@ WHERE event = 'found' AND name IS NOT NULL AND run_id IN (SELECT unnest(CAST(? A
 
 # Labels that a batch job gives its agent, or an experiment its runs.
 _MADE = re.compile(rf"slurm_.*|ls[bf].*|rung|command|{'|'.join(RESERVED_LABELS)}")
+
+# Facets whose values are commands, and the most rounds of a bench that is proposed without a plan.
+_BENCHED = ("command", "label:command")
+_MOST_ROUNDS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +66,11 @@ class Recorded:
             return [*self.of_agent]
         return [*self.of_agent, *(word for each in self.environments for word in ("--environment", each))]
 
-    def sweep_command(self, workload: str, facet: Facet, sides: Sequence[str]) -> str:
+    def sweep_command(self, workload: str, facet: Facet, sides: Sequence[str], rounds: int | None = None) -> str:
         """Return the bench of a built-in workload over the parameters in which sides differ."""
         values = zip(*(side.split(JOINT) for side in sides), strict=True) if facet.joined else [sides]
         varied = dict(zip((part.option for part in facet.parts), values, strict=True))
-        words = ["gpuagent", "bench", workload]
+        words = ["gpuagent", "bench", *(["--rounds", str(rounds)] if rounds else []), workload]
         # As `--steps 60`, or as `--param steps=60`.
         for name, value in parse_arguments([word for word in self.parameters if word != "--param"]).items():
             option = f"--{name.lstrip('-').replace('_', '-')}"
@@ -89,16 +93,22 @@ class Recorded:
         return command_with(commands, workload, repeats, options)
 
 
-def repeat_layout(ask: Ask, layout: Layout) -> str | None:
-    """Return the command that runs the first block again where no side has two runs; None: some has, or too long."""
+def repeat_layout(ask: Ask, layout: Layout, needed: int | None = None) -> str | None:
+    """Return the command that runs the first block again; None: it is too long, or no bench makes these sides.
+
+    Where a side has two runs, it takes the number of runs that are `needed`; None: that is unknown.
+    """
     block = layout.blocks[0]
     runs = [run for cell in block.cells for run in cell.runs]
     if any(len(cell.runs) > 1 for each in layout.blocks for cell in each.cells):
-        return None
+        is_benched = all(part.name in _BENCHED or part.argument or part.option for part in layout.facet.parts)
+        if needed is None or needed > _MOST_ROUNDS or not is_benched or len(layout.blocks) > 1:
+            return None
+    rounds = needed if needed and needed > USUAL_REPEATS else None
     recorded = find_recorded(ask, [run.run_id for run in runs])
     if all(part.parameters and part.option for part in layout.facet.parts):
-        return recorded.sweep_command(block.workload, layout.facet, layout.sides)
-    return recorded.repeat_command([run.command for run in runs], block.workload)
+        return recorded.sweep_command(block.workload, layout.facet, layout.sides, rounds)
+    return recorded.repeat_command([run.command for run in runs], block.workload, rounds)
 
 
 def find_recorded(ask: Ask, run_ids: Iterable[str]) -> Recorded:

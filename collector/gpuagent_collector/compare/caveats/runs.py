@@ -316,7 +316,7 @@ def find_undeclared(block: Block, facet: Facet) -> list[tuple[str, tuple[tuple[s
 def different_commands(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where a program ran with different arguments that are not compared."""
     facet, blocks = evidence.layout.facet, evidence.layout.blocks
-    for block in blocks if "command" not in facet.names else ():
+    for block in blocks if facet.names.isdisjoint({"command", "label:command"}) else ():
         undeclared = find_undeclared(block, facet)
         between = [(name, values) for name, values in undeclared if len(set(values)) > 1]
         # The same values on both sides differ within each.
