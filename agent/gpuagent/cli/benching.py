@@ -146,7 +146,7 @@ class Bench:
             check_workload_name(name)
             raise MisuseError(f"this node has no program {name!r:.40}; {error}") from error
         planner = Planner(catalogue, allow_commands=True)
-        if lacking := check_cells(experiment, planner.plan, gpus):
+        if lacking := check_cells(experiment, planner.plan, gpus, working_directory=str(Path.cwd())):
             raise GpuAgentError("; ".join(dict.fromkeys(lacking.values())))
         concerns = [*occupant_concerns(experiment, gpus), *torch_concerns(experiment, self.config.python, gpus)]
         check_concerns(concerns, force=self.force)

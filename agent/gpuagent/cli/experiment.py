@@ -81,6 +81,7 @@ def run(
     """
     from gpuagent.agent_config import find_place
     from gpuagent.cli.conducting import RunLines, make_runs
+    from gpuagent.delivery.spool import count_messages
     from gpuagent.experiment import plan
     from gpuagent.experiment.conduct import Journal, check_cells, check_concerns, occupant_concerns, torch_concerns
     from gpuagent.experiment.file import find_file, parse_width, read_experiment
@@ -116,7 +117,8 @@ def run(
     check_answer(answer)
     gpus = NodeGpus()
     with waiting_for("gpuagent", "the checks of environments, images and GPUs"):
-        lacking = check_cells(experiment, Planner(catalogue, allow_commands=True).plan, gpus, may_lack_all=dry_run)
+        planner, here = Planner(catalogue, allow_commands=True), str(Path.cwd())
+        lacking = check_cells(experiment, planner.plan, gpus, may_lack_all=dry_run, working_directory=here)
     journal_path = find_place(config)[0] / "experiments" / f"{experiment.name}.jsonl"
     if dry_run:
         _print_plan(Journal(journal_path, whole, experiment, lacking))
@@ -136,6 +138,9 @@ def run(
             failed = sum(done.status != "succeeded" for done in journal.ended())
             again = f", {failed} without success; --name NAME makes them again, as another experiment" if failed else ""
             lines.note(f"all {len(journal.ended())} runs of {experiment.name} have been made{again}")
+            spool = find_place(config)[0]
+            if waiting := count_messages(spool / "spool.sqlite"):
+                lines.note(f"{waiting} messages wait in {spool}: `gpuagent start` delivers them")
         is_stored, has_stopped = make_runs(journal, config, given_to_agent(ctx), gpus, lines)
     if answer:
         print_answer(answer, experiment.name, config, is_stored=is_stored)

@@ -5,6 +5,7 @@ that was restored from a copy, cloned or moved to another node still holds its o
 Every new message belongs to a session that no collector has seen.
 """
 
+import contextlib
 import sqlite3
 import threading
 import time
@@ -331,3 +332,12 @@ def gap_entry(
     }
     records = encode_records({"gaps": [row]})
     return Entry(records=records, droppable=False, from_unix_nano=from_unix_nano, to_unix_nano=to_unix_nano)
+
+
+def count_messages(file: Path) -> int:
+    """Return the messages in a spool's file, which an agent may have open; 0 where it cannot be read."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            return int(connection.execute(_COUNT).fetchone()[0])
+    except sqlite3.Error:
+        return 0

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from difflib import get_close_matches
 from pathlib import Path
 
 from gpuagent.environments.environment import Environment, Job, Launch
@@ -36,4 +37,19 @@ class Bare(Environment):
                 raise MisuseError(f"{job.program[0]!r} is not an executable file; {hint}")
             hint = hint or "give the path of one, or install it"
             raise MisuseError(f"this node has no program {job.program[0]!r}; {hint}")
+        _check_script(job)
         return Launch(command=[*pin_command(job.limits), *job.program])
+
+
+def _check_script(job: Job) -> None:
+    """Raise MisuseError if Python is to run a file that is not there, which would fail each run of an experiment."""
+    program, *words = job.program
+    if job.working_directory is None or not Path(program).name.startswith("python") or not words:
+        return
+    if words[0].endswith(".py") and not words[0].startswith("-"):
+        path = job.working_directory / words[0]
+        if not path.exists():
+            known = sorted(each.name for each in job.working_directory.glob("*.py"))
+            close = get_close_matches(words[0], known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise MisuseError(f"there is no file {words[0]!r:.100} in {job.working_directory}{hint}")

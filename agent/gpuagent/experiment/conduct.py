@@ -262,7 +262,12 @@ class Conductor:
 
 
 def check_cells(
-    experiment: Experiment, plan: Callable[[RunSpec], list[PlannedRun]], gpus: NodeGpus, *, may_lack_all: bool = False
+    experiment: Experiment,
+    plan: Callable[[RunSpec], list[PlannedRun]],
+    gpus: NodeGpus,
+    *,
+    may_lack_all: bool = False,
+    working_directory: str = "",
 ) -> Mapping[str, str]:
     """Check that every cell can be planned: workload, parameters and environment exist, and `plan` allows them.
 
@@ -279,7 +284,7 @@ def check_cells(
     lacking: dict[str, str] = {}
     for cell in every:
         try:
-            (planned,) = plan(spec(Trial(cell=cell, repeat=1), experiment, ""))
+            (planned,) = plan(spec(Trial(cell=cell, repeat=1), experiment, working_directory))
             if planned.job.image is None:
                 # Without an image, the program has to be on the node.
                 planned.environment.launch(planned.job)

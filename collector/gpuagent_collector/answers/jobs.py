@@ -163,7 +163,7 @@ def render(jobs: Sequence[Job], since: timedelta) -> Answer:
 
 def _sentence(jobs: Sequence[Job], since: timedelta) -> str:
     if not jobs:
-        return f"No such jobs were seen in {period(since)}. `gpuagent start` reports jobs, unless with --owners off."
+        return f"No jobs were seen in {period(since)}. `gpuagent start` reports jobs, unless with --owners off."
     row = jobs[0].row
     all_jobs, users = counted(row["all_jobs"], "job"), counted(row["all_users"], "user")
     lost = f", {row['all_lost']} lost: their agents stopped reporting before any end" if row["all_lost"] else ""

@@ -187,11 +187,13 @@ def _load_was_asked(runs: Sequence[Run], facts: Facts) -> str:
 def _blocks(runs: Sequence[Run]) -> list[Block]:
     """Return a block for each workload with its parameters, with a cell for each circumstance."""
     cells: dict[tuple[str, str], list[Cell]] = defaultdict(list)
-    # Of one program, runs with other arguments are no repeats; between two experiments anything may have changed.
+    # Of one program, runs with other arguments are no repeats.
     for key, members in group_like(runs, "node_count").items():
+        experiments = Counter(run.experiment for run in members)
         of_experiment: dict[str | None, list[Run]] = defaultdict(list)
         for run in members:
-            of_experiment[run.experiment].append(run)
+            # Between two experiments anything may have changed; runs that were made one by one are their own repeats.
+            of_experiment[run.experiment if experiments[run.experiment] > 1 else None].append(run)
         for experiment, repeats in of_experiment.items():
             side = ", ".join([*key.circumstances, experiment or ""])
             cells[key.workload, key.parameters].append(Cell(side=side, runs=tuple(repeats), others={}))

@@ -274,7 +274,8 @@ def _results(comparison: Comparison, *, most: int) -> list[str]:
             verdicts = {test.judgement.verdict for _, of_option in comparison.options for test in of_option}
             if best.judgement.verdict is not Verdict.DIFFERS and Verdict.DIFFERS in verdicts:
                 # An option has more runs than a single command, and shows what this one cannot.
-                said.insert(0, f"{tell_apart(best.block, comparison.layout.blocks, briefly=True)}: by option, {effects}.")
+                workload = tell_apart(best.block, comparison.layout.blocks, briefly=True)
+                said.insert(0, f"{workload}: by option, {effects}.")
             else:
                 said.append(f"By option: {effects}.")
         return said

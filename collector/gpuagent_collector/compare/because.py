@@ -411,9 +411,13 @@ def say(
     shown = [
         part for part in because.parts if part.shift.is_shown and part is not lead and abs(part.difference) >= least
     ]
-    others = [f"{write(part.difference)} {part.title}" for part in shown[: _MOST_SPOKEN - 1]]
-    listed = ", ".join([f"{write(lead.difference)} is {lead.title}", *others])
-    whole = f"of {write(because.difference)} per {because.of}, {listed}"
+    spoken_parts = shown[: _MOST_SPOKEN - 1]
+    listed = [f"{write(lead.difference)} is {lead.title}"]
+    listed += [f"{write(part.difference)} {part.title}" for part in spoken_parts]
+    rest = because.difference - lead.difference - sum(part.difference for part in spoken_parts)
+    if abs(rest) >= least:
+        listed.append(f"{write(rest)} all else")
+    whole = f"of {write(because.difference)} per {because.of}, {', '.join(listed)}"
     than = f" than {facet.where(because.baseline)}" if names_both else ""
     sentences = [f"Because {facet.where(because.side)} {because.words}{than}: {whole}."]
     first, second = sides.index(because.baseline), sides.index(because.side)

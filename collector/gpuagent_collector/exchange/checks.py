@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gpuagent_collector.errors import StoreError
 from gpuagent_collector.exchange.tables import KEPT_HERE, ExchangedTable, exchanged_tables, newest_version
 from gpuagent_collector.query.reader import Reader
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -80,8 +81,8 @@ def check(reader: Reader, progress: Callable[[str, int], None]) -> Verdict:
     for look in (_check_sessions, _check_marks, lambda reader: _check_orphans(reader, tables)):
         try:
             remarks += look(reader)
-        except MisuseError as error:  # a table that cannot be read has its own remark as well
-            remarks.append(Remark(text=f"related rows cannot be compared: {error}", is_damage=True))
+        except (MisuseError, StoreError):  # a table that cannot be read has its own remark
+            remarks.append(Remark(text="rows of several tables cannot be compared", is_damage=True))
     return Verdict(version=version, tables=len(names), rows=rows, remarks=tuple(remarks))
 
 
@@ -92,8 +93,9 @@ def _check_rows(reader: Reader, table: str) -> tuple[int, list[Remark]]:
         parts = 1 + rows // PART_ROWS
         statements = (_READ.format(table=table, parts=parts, part=part) for part in range(parts))
         repeated = sum(_number(reader, statement) for statement in statements)
-    except MisuseError as error:
-        return 0, [Remark(text=f"{table} cannot be read: {error}", is_damage=True)]
+    except (MisuseError, StoreError) as error:
+        problem = error.problem if isinstance(error, StoreError) else error
+        return 0, [Remark(text=f"{table} cannot be read: {problem}", is_damage=True)]
     if not repeated:
         return rows, []
     own = table in _WORKLOADS_OWN

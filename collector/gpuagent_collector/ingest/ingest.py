@@ -19,6 +19,7 @@ from gpuagent_collector.ingest.ownership import Duty, ownership_of
 from gpuagent_collector.ingest.presence import Presence
 from gpuagent_collector.ingest.writer import Claim, Entry, Gathering, Writer
 from gpuagent_collector.store import Store
+from gpuagent_collector.store.instance import explain
 from gpuagent_collector.store.retention import Retention
 from gpuagent_collector.times import utc_now
 
@@ -73,7 +74,7 @@ class Ingest:
                 self._connection, now=self.now, ownership=ownership, longest_texts=self.store.longest_texts
             )
         except duckdb.Error as error:
-            raise StoreError(f"cannot read the store {self.store.spec}: {error}") from error
+            raise StoreError(*explain(self.store.spec, str(error), read_only=False)) from error
 
         def fail(error: StoreError) -> None:
             _resolve(self.failed, error)

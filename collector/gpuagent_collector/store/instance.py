@@ -92,7 +92,7 @@ def start_instance(spec: StoreSpec, *, read_only: bool, create: bool = True, exa
         kind = StoreError
         if spec.kind is not Kind.SHARED and _LOCKED in str(error):
             kind = StoreIsReadError if not read_only and _is_only_read(spec) else StoreIsHeldError
-        told = kind(*_explain(spec, str(error), read_only=read_only))
+        told = kind(*explain(spec, str(error), read_only=read_only))
         if isinstance(told, StoreIsHeldError) and (pid := _HOLDER.search(str(error))):
             told.holder = int(pid[1])
         raise told from error
@@ -229,7 +229,8 @@ def _is_only_read(spec: StoreSpec) -> bool:
     return True
 
 
-def _explain(spec: StoreSpec, message: str, *, read_only: bool) -> tuple[str, str]:
+def explain(spec: StoreSpec, message: str, *, read_only: bool) -> tuple[str, str]:
+    """Return the problem of a store of which DuckDB says this, and the remedy, if there is one."""
     if spec.kind is Kind.SHARED:
         return shared.explain(spec, message), ""
     if holder := _HOLDER.search(message):
@@ -237,6 +238,8 @@ def _explain(spec: StoreSpec, message: str, *, read_only: bool) -> tuple[str, st
         return f"the store {spec.path} is in use by process {holder[1]}", instead
     if "not a valid DuckDB database file" in message:
         return f"{spec.path} is not a DuckDB file", "name another with --store"
+    if "No such file or directory" in message:
+        return f"cannot make the store {spec.path}: its folder takes no file", "name another place with --store"
     if "Permission denied" in message or "Read-only file system" in message:
         use = "read" if read_only else "write"
         return f"cannot {use} the store {spec.path}: permission denied", "name another place with --store"

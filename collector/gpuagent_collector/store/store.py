@@ -11,7 +11,7 @@ from gpuagent_collector.errors import StoreError
 from gpuagent_collector.schema import Migration, check_version, load_migrations, migrate, stored_version
 from gpuagent_collector.store.columns import LongestTexts
 from gpuagent_collector.store.compact import LakeFiles, fold_bookkeeping, fold_states, lake_files, lay_out, tidy_lake
-from gpuagent_collector.store.instance import LAKE, Instance, harden, start_instance, use_store
+from gpuagent_collector.store.instance import LAKE, Instance, explain, harden, start_instance, use_store
 from gpuagent_collector.store.retention import Retention, Slice, retain, trusted_now
 from gpuagent_collector.store.shared import check_clock
 from gpuagent_collector.store.sorting import sort_old
@@ -72,10 +72,13 @@ class Store:
             if not read_only:
                 _upgrade(instance, parsed, schema, now)
             elif check_version(instance.connection, schema) < schema[-1].version and not older:
-                raise StoreError("it has an older schema; start `collector serve` on it once, which upgrades it")
-        except (duckdb.Error, StoreError) as error:
+                raise StoreError(f"it has an older schema; `collector serve --store {parsed}` upgrades it")
+        except StoreError as error:
             instance.connection.close()
             raise StoreError(f"cannot use the store {parsed}: {error}") from error
+        except duckdb.Error as error:
+            instance.connection.close()
+            raise StoreError(*explain(parsed, str(error), read_only=read_only)) from error
         return cls(parsed, instance.connection, read_only=read_only)
 
     def connect(self) -> duckdb.DuckDBPyConnection:

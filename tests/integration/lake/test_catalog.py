@@ -120,7 +120,7 @@ def test_a_clock_far_from_the_catalog_s_is_refused(store: StoreSpec) -> None:
 def test_a_lake_of_a_newer_collector_is_refused_and_an_older_one_upgraded(server: Postgres, tmp_path: Path) -> None:
     spec = StoreSpec.parse(f"ducklake:postgres:{server.database()}", str(tmp_path / "files"))
     Store.open(spec).close()
-    with pytest.raises(StoreError, match="older schema; start `collector serve`"):
+    with pytest.raises(StoreError, match="older schema; `collector serve"):
         Store.open(spec, read_only=True, migrations=[*load_migrations(), NEXT])
     Store.open(spec, migrations=[*load_migrations(), NEXT]).close()
     with pytest.raises(StoreError, match="newer collector"):
