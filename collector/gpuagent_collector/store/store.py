@@ -136,7 +136,10 @@ class Store:
             try:
                 yield connection
             except duckdb.Error as error:
-                raise StoreError(f"cannot {work} the store {self.spec}: {error}") from error
+                problem, remedy = explain(self.spec, str(error), read_only=False)
+                raise StoreError(
+                    problem if remedy else f"cannot {work} the store {self.spec}: {error}", remedy
+                ) from error
 
     @contextmanager
     def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
