@@ -215,7 +215,9 @@ class Bench:
             self._ask([program, *shlex.split(further), "--experiment", experiment.name, *connection])
         for file in self.files:
             if file.suffix == ".html":
-                self._ask([program, "report", str(file), "--force", *by, *connection])
+                # The answer is on the screen already.
+                self._ask([program, "report", str(file), "--force", *by, *connection], Path(os.devnull))
+                click.echo(f"{file}: written")
             elif file.suffix in _FIGURES:
                 self._ask([program, "plot", metric, *by, "-o", str(file), "--force", *connection])
             else:

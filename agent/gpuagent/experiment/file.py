@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -389,19 +389,24 @@ def distinct(cells: Iterable[Cell]) -> tuple[Cell, ...]:
     every = list({cell.key: cell for cell in itertools.islice(cells, MAX_RUNS + 1)}.values())
     if len(every) > MAX_RUNS:
         raise MisuseError(f"these are more than {MAX_RUNS:,} runs; an experiment has {MAX_RUNS:,} at most")
-    # Words that all commands of a name have.
-    shared: dict[str, set[str]] = {}
+    # Arguments that all commands of a name have.
+    shared: dict[str, set[tuple[str, ...]]] = {}
     for cell in every:
-        if words := set(cell.asked.command):
-            shared[cell.asked.name] = shared.get(cell.asked.name, words) & words
-    made = (_words_apart(cell.asked.command, shared.get(cell.asked.name, ())) for cell in every)
-    return tuple(replace(cell, words_apart=words) for cell, words in zip(every, made, strict=True))
+        if arguments := set(_arguments(cell.asked.command)):
+            shared[cell.asked.name] = shared.get(cell.asked.name, arguments) & arguments
+    made: list[Cell] = []
+    for cell in every:
+        apart = [each for each in _arguments(cell.asked.command) if each not in shared[cell.asked.name]]
+        made.append(replace(cell, words_apart=tuple(itertools.chain.from_iterable(apart))))
+    return tuple(made)
 
 
-def _words_apart(command: Sequence[str], shared: Collection[str]) -> tuple[str, ...]:
-    """Return the words of a command that others of its name lack; a value comes with its option."""
-    found: list[str] = []
-    for before, word in itertools.pairwise(("", *command)):
-        if word not in shared:
-            found += [before, word] if before in shared and before.startswith("-") else [word]
-    return tuple(found)
+def _arguments(command: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the arguments of a command, each with its words: an option comes with its value."""
+    found: list[tuple[str, ...]] = []
+    for word in command:
+        if found and len(found[-1]) == 1 and found[-1][0].startswith("-") and not word.startswith("-"):
+            found[-1] += (word,)
+        else:
+            found.append((word,))
+    return found

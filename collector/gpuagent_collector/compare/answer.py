@@ -338,6 +338,8 @@ def _effect(facet: Facet, tests: Sequence[Test], metric: Metric) -> str:
     """Return what an option's values change, over all values of the others: the largest difference that is shown."""
     shown = [test for test in tests if test.judgement.verdict is Verdict.DIFFERS]
     if not shown:
+        if all(test.judgement.verdict is Verdict.TOO_FEW for test in tests):
+            return f"the runs are too few to show what {facet.option} changes"
         hidden = could_hide([test.judgement.shift for test in tests]).removeprefix(";")
         return f"{facet.option} makes no measurable difference{hidden and f',{hidden}'}"
     most = max(shown, key=lambda test: abs(log(max(test.other.median, 1e-300) / max(test.baseline.median, 1e-300))))

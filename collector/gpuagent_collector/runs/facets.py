@@ -57,7 +57,9 @@ class Facet:
 
     def where(self, side: str) -> str:
         """Return a value with its preposition."""
-        return f"{self.preposition} {self.name_side(side)}".lstrip()
+        name = self.name_side(side)
+        # Of commands, "without --fast" is a name.
+        return name if name.startswith("without ") else f"{self.preposition} {name}".lstrip()
 
     @property
     def names(self) -> frozenset[str]:

@@ -73,6 +73,7 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     runs.failed_sides,
     runs.confounded,
     runs.not_interleaved,
+    runs.joined,
     hardware.foreign_load,
     hardware.shared_identity,
     Where("client_limited", ("client_limited", 0), figures.CLIENT_LIMITED.text, figures.CLIENT_LIMITED.remedy),
@@ -92,7 +93,6 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     figures.fell_back,
     # Other causes of a difference.
     hardware.different_architectures,
-    runs.joined,
     hardware.throttled,
     hardware.different_clocks,
     hardware.set_clocks,
