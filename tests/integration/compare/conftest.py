@@ -1,5 +1,6 @@
 """Stores to compare in, and answers that are asked once."""
 
+import json
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -60,5 +61,18 @@ def call(
 
     def run(command: str, *arguments: str, columns: int = 80, store: Path | None = None) -> Printed:
         return collector(command, store or filled(FILLS[command]), *arguments, columns=columns)
+
+    return run
+
+
+@pytest.fixture
+def ask(collector: Collector) -> Callable[..., dict[str, Any]]:
+    """Ask a command of `collector` about a store, and return its JSON."""
+
+    def run(store: Path, command: str, *arguments: str) -> dict[str, Any]:
+        code, out, err = collector(command, store, *arguments, "--json", columns=80)
+        assert code == 0, err
+        found: dict[str, Any] = json.loads(out)
+        return found
 
     return run

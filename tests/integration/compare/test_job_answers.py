@@ -1,6 +1,5 @@
 """`collector jobs`, `job` and `idle` on a made-up store: what is unknown stays unknown, and each name finds its job."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,19 +22,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "runs.duckdb"
 
 
-@pytest.fixture
-def ask(collector: Collector, path: Path) -> Asked:
-    """Ask a command of `collector` about the store, and return its JSON."""
-
-    def run(command: str, *arguments: str) -> dict[str, Any]:
-        code, out, err = collector(command, path, *arguments, "--json", columns=80)
-        assert code == 0, err
-        found: dict[str, Any] = json.loads(out)
-        return found
-
-    return run
-
-
 def test_of_a_gpu_whose_driver_does_not_report_kernels_it_is_unknown_whether_it_was_used(
     path: Path, ask: Asked
 ) -> None:
@@ -45,7 +31,7 @@ def test_of_a_gpu_whose_driver_does_not_report_kernels_it_is_unknown_whether_it_
         for row in (*store.rows["owners"], *store.rows["owner_samples"]):
             if row.get("device_id") == node.gpus[1]:
                 row.update(dict.fromkeys(row.keys() & KERNELS))
-    found = ask("job", "4711")
+    found = ask(path, "job", "4711")
     assert (found["gpus_held"], found["gpus_used"], found["gpu_percent"], found["changes"]) == (2, None, None, [])
     assert "kernel" not in found["answer"]
     assert [part["gpu_percent"] for part in found["parts"]] == [None, 50, None]
@@ -56,15 +42,15 @@ def test_a_job_that_has_just_begun_is_not_told_to_ask_for_fewer_gpus(path: Path,
         node = store.node("gpu-1", "hpc", gpus=["NVIDIA H200"] * 2)
         for job, seconds in (("4711", 120), ("4712", 7200)):
             add_job(store, node, job, 7200 - seconds, seconds, busy=[0.0], ended=False, user_name="alice")
-    assert ask("job", "4711")["changes"] == []
-    assert ask("job", "4712")["changes"] != []
+    assert ask(path, "job", "4711")["changes"] == []
+    assert ask(path, "job", "4712")["changes"] != []
 
 
 def test_the_shares_of_a_job_s_time_follow_the_use_of_its_gpu(path: Path, ask: Asked) -> None:
     with made_up(path) as store:
         node = store.node("gpu-1", "hpc", gpus=["NVIDIA H200"])
         add_job(store, node, "4711", 0, 3600, busy=[30.0], user_name="alice", held_cores=4.0)
-    because = ask("job", "4711")["because"]
+    because = ask(path, "job", "4711")["because"]
     assert sum(because.values()) == pytest.approx(100)
     assert 20 < because["GPUs busy"] <= 30
 
@@ -72,7 +58,7 @@ def test_the_shares_of_a_job_s_time_follow_the_use_of_its_gpu(path: Path, ask: A
 def test_a_container_is_found_by_what_lists_show_of_its_id(path: Path, ask: Asked) -> None:
     with made_up(path) as store:
         add_job(store, store.node("gpu-1", "hpc"), CONTAINER, 0, 3600, kind="podman", user_name="alice")
-    assert [ask("job", CONTAINER[:length])["job"] for length in (12, 23, 64)] == [CONTAINER] * 3
+    assert [ask(path, "job", CONTAINER[:length])["job"] for length in (12, 23, 64)] == [CONTAINER] * 3
 
 
 def test_the_next_command_names_a_job_as_a_shell_takes_it(path: Path, collector: Collector) -> None:
