@@ -26,11 +26,12 @@ def _cpu_seconds() -> float:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Read all tests before looking for garbage: to look while reading took a fifth of the time."""
+    """Read all tests before looking for garbage, which took a fifth of the time, and leave them out of it then."""
     gc.disable()
     try:
         return (yield)
     finally:
+        gc.freeze()
         gc.enable()
 
 
