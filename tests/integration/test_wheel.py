@@ -122,6 +122,7 @@ def try_agent(wheel: Path, python: str, pins: Sequence[str], folder: Path) -> No
         assert node.ask("SELECT count(*) AS n FROM host_samples")[0]["n"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.version_info[:2] > NEWEST_PYTHON_OF_LOWEST, reason="the oldest gRPC has no wheels for it")
 def test_the_agent_works_with_the_lowest_versions_of_what_it_needs(unpacked: Path, tmp_path: Path) -> None:
     (wheel,) = unpacked.parent.glob("*.whl")

@@ -129,6 +129,7 @@ def test_a_served_store_is_thinned_out_when_the_clock_is_right(connection: duckd
     assert connection.execute(_LEFT).fetchone() == ((9 * 24 - 2) * 2 + 1, 4)
 
 
+@pytest.mark.slow
 def test_a_lake_is_asked_alike(tmp_path: Path) -> None:
     with open_store(f"ducklake:{tmp_path}/runs") as lake:
         with lake.connect() as connection:
