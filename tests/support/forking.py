@@ -3,6 +3,7 @@
 What a command does is the same, but that its process has the command line of the one that it was forked from.
 """
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -102,7 +103,7 @@ def _text(file: IO[bytes]) -> str:
 
 @cache
 def _start_server() -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
-    """Start the process that forks, once; it ends with this one."""
+    """Start the process that forks, once; this one ends it, and so counts as its own what the commands took."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (ours, theirs):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE_BYTES)
@@ -115,7 +116,13 @@ def _start_server() -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
             pass_fds=[theirs.fileno()],
             start_new_session=True,
         )
+    atexit.register(_end_server, ours, server)
     return ours, server
+
+
+def _end_server(channel: socket.socket, server: "subprocess.Popen[bytes]") -> None:
+    channel.shutdown(socket.SHUT_RDWR)  # what this process has forked may have it open too
+    server.wait()
 
 
 def serve(descriptor: int) -> Callable[[], Any]:

@@ -5,10 +5,17 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.support.servers import Node
 
 QUIET = (sys.executable, "-c", "print('hello')")
+
+
+@pytest.fixture
+def forks() -> bool:
+    """Start the commands of a node as processes, not as forks."""
+    return False
 
 
 def test_a_command_becomes_a_stored_run_with_samples(sharing: Node) -> None:
