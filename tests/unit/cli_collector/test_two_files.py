@@ -60,7 +60,13 @@ def test_two_files_of_two_platforms_are_these_and_make_a_report(
 
 
 @pytest.mark.parametrize(
-    "words", [("plan", "mnist"), ("history",), ("runs",), ("query", "sql", "FROM runs")], ids=" ".join
+    "words",
+    [
+        ("runs",),
+        *(pytest.param(words, marks=pytest.mark.slow) for words in (("plan", "mnist"), ("history",))),
+        pytest.param(("query", "sql", "FROM runs"), marks=pytest.mark.slow),
+    ],
+    ids=" ".join,
 )
 def test_what_reads_takes_files(collector: Collector, put: Callable[[str], str], words: tuple[str, ...]) -> None:
     files = put("a"), put("b")
