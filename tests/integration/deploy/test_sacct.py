@@ -2,7 +2,7 @@
 
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -15,8 +15,9 @@ pytestmark = pytest.mark.slow
 # The agent looks once a second, and later on a busy machine: what a step uses after the last look it misses.
 MISSED_SECONDS = 1.0
 
-# Work, and a pause in which the agent looks at it; once without.
-BURN, SHORT = "(ulimit -t 3; sha256sum /dev/zero); sleep 3", "timeout 1 sha256sum /dev/zero; true"
+# Work, after which it waits until the agent has looked at it; once without.
+BURN = "(ulimit -t 3; sha256sum /dev/zero); mark=$(mktemp burnt-XXXXXXXX); while [ -e $mark ]; do sleep 0.1; done"
+SHORT = "timeout 1 sha256sum /dev/zero; true"
 # Options of sbatch, and the body of the script.
 JOBS = {
     "plain": (("--nodes=1",), BURN),
@@ -41,10 +42,23 @@ def agent(cluster: Cluster) -> Iterator["subprocess.Popen[str]"]:
     cluster.node.stop(agent)
 
 
+def until_seen(cluster: Cluster, condition: Callable[[], bool], what: str) -> None:
+    """Wait for a condition; meanwhile, let work go on once samples are stored that are newer than it."""
+
+    def has_come() -> bool:
+        (row,) = cluster.node.ask("SELECT epoch(max(time)) AS newest FROM owner_samples")
+        for mark in cluster.folder.glob("burnt-*"):
+            if row["newest"] is not None and mark.stat().st_mtime < row["newest"]:
+                mark.unlink()
+        return condition()
+
+    until(has_come, what)
+
+
 def run_jobs(cluster: Cluster) -> dict[str, str]:
     """Run all jobs; return their numbers."""
     numbers = {name: cluster.submit(f"#!/bin/bash\n{body}\n", *options) for name, (options, body) in JOBS.items()}
-    until(lambda: not cluster.ask("squeue", "--noheader").strip(), "the jobs' end")
+    until_seen(cluster, lambda: not cluster.ask("squeue", "--noheader").strip(), "the jobs' end")
     return numbers
 
 
@@ -109,16 +123,16 @@ def test_cpu_time_agrees_over_a_restart_of_the_agent_and_a_requeue(cluster: Clus
     wait = "until [ -e {} ]; do sleep 0.3; done"
     script = f"#!/bin/bash\n{BURN}; touch burnt\n{wait.format('restarted')}\n{BURN}; touch again\n{wait.format('go')}\n"
     number = cluster.submit(script, "--nodes=1")
-    until((cluster.folder / "burnt").exists, "work under the first agent")
+    until_seen(cluster, (cluster.folder / "burnt").exists, "work under the first agent")
     cluster.node.stop(agent)
     agent = cluster.node.start_agent("--owners", "full")
     (cluster.folder / "restarted").touch()
-    until((cluster.folder / "again").exists, "work under the second agent")
+    until_seen(cluster, (cluster.folder / "again").exists, "work under the second agent")
     cluster.ask("scontrol", "requeue", number)
     (cluster.folder / "go").touch()
     lives = f"SELECT count(DISTINCT owner_id) AS n FROM owners WHERE number = '{number}' AND ended_at IS NOT NULL"
-    until(lambda: cluster.node.ask(lives)[0]["n"] == 1, "the end of its first life")
+    until_seen(cluster, lambda: cluster.node.ask(lives)[0]["n"] == 1, "the end of its first life")
     cluster.ask("scontrol", "update", f"JobId={number}", "StartTime=now")
-    until(lambda: cluster.node.ask(lives)[0]["n"] == 2, "the end of its second life")
+    until_seen(cluster, lambda: cluster.node.ask(lives)[0]["n"] == 2, "the end of its second life")
     assert_agrees(cluster, number)
     cluster.node.stop(agent)
