@@ -111,7 +111,11 @@ def add_more_users(store: SyntheticStore) -> None:
     """Add jobs of fewer cores, of another name, and of another user, three each, to those of each night."""
     add_nightly(store)
     node = store.node("gpu-9", "hpc", gpus=["NVIDIA H200"] * 2)
-    others = ({"held_cores": 8.0, "user_name": "carol"}, {"title": "eval"}, {"user_name": "carol"})
+    others: list[dict[str, Any]] = [
+        {"held_cores": 8.0, "user_name": "carol"},
+        {"title": "eval"},
+        {"user_name": "carol"},
+    ]
     for first, other in zip((4900, 4910, 4920), others, strict=True):
         for number in range(3):
             job = {**TRAIN, "title": "sweep", **other}
