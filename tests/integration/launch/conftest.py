@@ -10,7 +10,8 @@ from tests.integration.launch.lab import Lab
 from tests.support.servers import Node
 
 
-@pytest.fixture(scope="package")
+# Not of all modules: two agents that sample until the last test of all took a twentieth of the time of `make test`.
+@pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A lab with both agents connected; a test leaves them idle."""
     with closing(Node(tmp_path_factory.mktemp("lab"))) as node:
