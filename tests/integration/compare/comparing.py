@@ -28,7 +28,6 @@ def alternate(
 
 def compared(store: SyntheticStore, **request: Any) -> Comparison:
     """Write what was added, and compare the runs."""
-    store.write()
     return compare(store.ask, Request(**request))
 
 

@@ -220,12 +220,13 @@ class SyntheticStore:
         return node
 
     def figures(self) -> dict[str, float]:
-        """Write what was added, and return the figures of the only run that has some."""
-        self.write()
+        """Return the figures of the only run that has some."""
         return {row["metric"]: row["value"] for row in self.ask("SELECT metric, value FROM metrics")}
 
     def ask(self, sql: str, parameters: Sequence[Parameter] = ()) -> list[dict[str, Any]]:
-        """Return the rows of a SELECT."""
+        """Write what was added, and return the rows of a SELECT."""
+        if self.rows:
+            self.write()
         rows: list[dict[str, Any]] = self.connection.execute(sql, list(parameters)).to_arrow_table().to_pylist()
         return rows
 

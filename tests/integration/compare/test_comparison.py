@@ -275,7 +275,6 @@ def test_the_median_run_of_each_side_is_drawn_from_its_own_samples(store: Synthe
 
 def test_without_series_no_sample_is_read(store: SyntheticStore) -> None:
     quiet_and_burning(store)
-    store.write()
     ask = Mock(side_effect=store.ask)
     assert compare(ask, Request(by="interference", series=False)).courses == ()
     assert not [call for call in ask.call_args_list if "_samples" in call.args[0]]
@@ -337,7 +336,6 @@ def add_places(store: SyntheticStore) -> None:
                 repeat=repeat + 1,
                 throughput=1000.0 + 100 * turn + repeat,
             )
-    store.write()
 
 
 def test_the_sides_of_two_facets_are_the_combinations_of_their_values(store: SyntheticStore) -> None:
@@ -369,7 +367,6 @@ def test_facets_that_have_usual_values_have_a_usual_combination(store: Synthetic
 
 def test_a_condition_chooses_runs_by_parameters_times_and_other_tables(store: SyntheticStore) -> None:
     quiet_and_burning(store, repeats=6)
-    store.write()
     for where, repeats in (
         ("repeat > 1", {2, 3, 4, 5, 6}),
         ("parameters->>'batch_size' = '64' AND repeat <= 4 OR false -- a comment", {1, 2, 3, 4}),
@@ -427,7 +424,6 @@ def test_one_run_a_side_is_followed_by_more_of_them_and_by_no_plan(store: Synthe
     for command in ("a.py", "b.py"):
         run: dict[str, Any] = {"workload": "mine", "parameters": {}, "command": json.dumps(["python3", command])}
         store.next_run(node, experiment="e", repeat=1, **run)
-    store.write()
     next_command = render(compared(store, by="command")).next
     assert next_command
     assert next_command.startswith("gpuagent bench")

@@ -35,7 +35,6 @@ def test_waits_are_paid_where_prices_include_them_but_not_for_earlier_runs(
     store.run("after", node, start_seconds=RUN_SECONDS + 5)
     for request in store.rows["run_requests"]:
         request["time"] = EPOCH  # repeats are queued together
-    store.write()
     known = prices(f"- {{platform: alder, currency: USD, instance_hour: 3600, provisioning_included: {included}}}")
     facts = with_costs(store.ask, load_facts(store.ask, ["before", "after"]), known)
     paid = {run_id: metrics["cost_per_run_usd"] for run_id, metrics in facts.metrics.items()}
@@ -95,7 +94,6 @@ def test_scaling_shows_items_for_the_money_on_more_ranks(store: SyntheticStore) 
     node = store.node("lab-1", "lab", gpus=["NVIDIA A100", "NVIDIA A100"])
     for ranks, rate in ((1, 100.0), (2, 180.0)):
         add_ranked(store, node, ranks, rate)
-    store.write()
     known = prices("- {platform: lab, currency: USD, instance_hour: 3.6}")
     found = study_scaling(store.ask, workload="mnist", platform=None, experiment=None, prices=known)
     one, two = found.curves[0].rows

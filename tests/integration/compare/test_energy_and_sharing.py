@@ -69,7 +69,6 @@ def metric(store: SyntheticStore, name: str = "gpu_energy_joules") -> float | No
 
 def energies(store: SyntheticStore) -> Mapping[str | None, tuple[Any, str]]:
     """Write what was added, and return joules and method of each phase of the only GPU."""
-    store.write()
     rows = store.ask("SELECT phase, energy_joules, method FROM energy WHERE step IS NULL")
     return {row["phase"]: (row["energy_joules"], row["method"]) for row in rows}
 

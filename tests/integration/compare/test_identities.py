@@ -68,7 +68,6 @@ def test_commands_that_begin_alike_are_sides_of_their_own_in_every_answer(store:
 
 def test_histories_of_commands_can_be_told_apart(store: SyntheticStore) -> None:
     add_commands(store)
-    store.write()
     found = study_history(store.ask, HistoryRequest())
     rendering = history.render(found)
     assert len({tuple(series["command"]) for series in rendering.record()["series"]}) == 8
@@ -78,7 +77,6 @@ def test_histories_of_commands_can_be_told_apart(store: SyntheticStore) -> None:
 
 def test_commands_are_kinds_of_their_own_where_units_are_compared(store: SyntheticStore) -> None:
     lines = add_commands(store)
-    store.write()
     runs = load_runs(store.ask, find_facet("node"))
     assert len({like_key(run) for run in runs}) == len(lines)
 
@@ -87,7 +85,6 @@ def test_nodes_of_one_hostname_are_parts_of_their_own(store: SyntheticStore) -> 
     nodes = [store.node("localhost", "lab", gpus=["NVIDIA L4"]) for _ in range(2)]
     for rank, node in enumerate(nodes):
         store.run("both", node, start_seconds=0, nodes=2, rank=rank, cpu_percent=20.0 + 60.0 * rank)
-    store.write()
     runs = load_runs(store.ask, find_facet("run"))
     facts = load_facts(store.ask, ["both"])
     for kind in (PartKind.NODE, PartKind.GPU):

@@ -36,7 +36,6 @@ def add_old_job(store: SyntheticStore, **facts: Any) -> Node:
 
 def test_a_job_whose_last_state_is_old_is_listed_with_the_time_that_it_was_watched(store: SyntheticStore) -> None:
     add_old_job(store)
-    store.write()
     for since in (None, timedelta(days=1), timedelta(minutes=5)):
         (job,) = find_jobs(store.ask, Chosen(since=since), None)
         assert (job.state, job.row["seconds"]) == ("running", 3 * DAY)
@@ -46,7 +45,6 @@ def test_a_job_whose_last_state_is_old_is_listed_with_the_time_that_it_was_watch
 def test_a_job_of_an_agent_that_has_stopped_is_lost(store: SyntheticStore) -> None:
     node = add_old_job(store)
     store.rows["session_ends"].append(node.at(3 * DAY))
-    store.write()
     (job,) = find_jobs(store.ask, Chosen(), None)
     assert (job.state, job.row["seconds"], job.row["all_running"]) == ("lost", 3 * DAY, 0)
     assert answer_job(store.ask, name="4711").facts["state"] == "lost"
@@ -60,7 +58,6 @@ def test_a_job_of_an_agent_that_is_silent_is_lost_although_no_other_reports(stor
         state = {"kind": "slurm", "job": str(owner_id), "observed_seconds": 60.0, **end}
         began = {"started_at": EPOCH + timedelta(seconds=seen - 60)}
         store.rows["owners"].append({**node.at(seen), "owner_id": owner_id, **state, **began})
-    store.write()
     states = {job.row["job"]: job.state for job in find_jobs(store.ask, Chosen(), None)}
     assert states == {"1": "lost", "2": "ended", "3": "running"}
 
@@ -69,7 +66,6 @@ def test_kernels_on_gpus_that_a_job_does_not_hold_are_no_use_of_its_own(store: S
     node = add_old_job(store)
     (state,) = (row for row in store.rows["owners"] if "device_id" in row)
     store.rows["owners"].append({**state, "device_id": node.gpus[0] + 1000, "is_held": 0})
-    store.write()
     (job,) = find_jobs(store.ask, Chosen(), None)
     assert job.gpu_percent == pytest.approx(100)
     assert job.row["gpus_used"] == 2
@@ -81,7 +77,6 @@ def test_work_with_no_known_share_of_a_node_has_no_cost(store: SyntheticStore) -
     for owner_id, cores in ((1, None), (2, 16.0)):
         row = {**node.at(3600), **unit, "owner_id": owner_id, "job": f"{owner_id}.service", "held_cores": cores}
         store.rows["owners"].append(row)
-    store.write()
     prices = parse_prices(PRICE, "prices.yaml")
     assert {job.row["job"]: job.cost for job in find_jobs(store.ask, Chosen(), prices)} == {
         "1.service": None,
@@ -92,7 +87,6 @@ def test_work_with_no_known_share_of_a_node_has_no_cost(store: SyntheticStore) -
 def test_the_next_command_has_a_hostile_name_as_one_word(store: SyntheticStore) -> None:
     hostile = "1; true $(id)"
     add_old_job(store, job=hostile, user_name=hostile)
-    store.write()
     for answer in (answer_jobs(store.ask), answer_idle(store.ask), answer_job(store.ask, name=hostile)):
         assert answer.next
         words = shlex.split(answer.next)
@@ -102,7 +96,6 @@ def test_the_next_command_has_a_hostile_name_as_one_word(store: SyntheticStore) 
 
 def test_the_pages_of_lists_link_to_each_job(store: SyntheticStore) -> None:
     add_old_job(store, job="vision/<a>")
-    store.write()
     pages = Jobs(store.ask, source="runs.duckdb")
     for page in (pages.answer_list({}), pages.answer_idle({})):
         assert b'<a href="/jobs/vision%2F%3Ca%3E">vision/&lt;a&gt;</a>' in bytes(page.body)
@@ -111,7 +104,6 @@ def test_the_pages_of_lists_link_to_each_job(store: SyntheticStore) -> None:
 
 def test_a_narrow_terminal_has_each_job_in_one_line(store: SyntheticStore) -> None:
     add_old_job(store, job="vision/serve-0123456", title="notebook-of-mine", is_held=None)
-    store.write()
     for answer in (answer_jobs(store.ask), answer_idle(store.ask)):
         out = StringIO()
         print_answer(Console(file=out, width=40), answer)
@@ -125,7 +117,6 @@ def test_a_job_without_gpus_is_told_from_one_whose_gpus_are_unknown(store: Synth
     for owner_id, is_held in ((1, 0), (2, None)):
         row = {**node.at(3600), **known, "owner_id": owner_id, "job": str(owner_id), "is_held": is_held}
         store.rows["owners"].append(row)
-    store.write()
     found = find_jobs(store.ask, Chosen(), parse_prices(PRICE, "prices.yaml"))
     assert {job.row["job"]: (job.gpus, job.cost) for job in found} == {"1": (0, 1.0), "2": (None, None)}
 
@@ -137,7 +128,6 @@ def test_a_job_is_compared_with_the_others_of_its_user_and_name(store: Synthetic
         row = {**node.at(3600 * hours), "owner_id": owner_id, "kind": "slurm", "job": str(owner_id), "title": title}
         end = {"started_at": EPOCH, "ended_at": row["time"], "user_name": user, "cpu_seconds": 60.0}
         store.rows["owners"].append({**row, **end, "observed_seconds": 3600.0 * hours})
-    store.write()
     answer = answer_job(store.ask, name="5")
     longer, cpu = answer.record()["against"]
     figures = {"this": 9 * 3600, "median": 3 * 3600, "lowest": 3600, "highest": 5 * 3600}
@@ -153,7 +143,6 @@ def test_a_gpu_of_unknown_use_is_not_called_unused(store: SyntheticStore) -> Non
     known = {"owner_id": 1, "kind": "slurm", "job": "4711", "started_at": EPOCH, "observed_seconds": 60.0}
     for gpu in ({}, {"device_id": node.gpus[0], "is_held": 1}):
         store.rows["owners"].append({**node.at(60), **known, **gpu})
-    store.write()
     answer = answer_job(store.ask, name="4711")
     assert answer.facts["gpus_used"] is None
     assert answer.facts["changes"] == []
@@ -165,7 +154,6 @@ def test_a_job_with_a_pause_between_its_steps_runs_again(store: SyntheticStore) 
         end = {"ended_at": EPOCH + timedelta(seconds=seconds)} if ended else {}
         job = {"owner_id": 1, "kind": "slurm", "job": "4711", "started_at": EPOCH, "observed_seconds": 60.0}
         store.rows["owners"].append({**node.at(seconds), **job, **end})
-    store.write()
     (found,) = find_jobs(store.ask, Chosen(), None)
     assert (found.state, found.row["seconds"]) == ("running", 180.0)
 
@@ -180,6 +168,5 @@ def test_what_an_earlier_agent_counted_before_the_time_that_is_asked_for_counts(
     # Of others, one of which began before all, nothing is older than a job that is shown.
     old = {"owner_id": 2, "kind": "slurm", "job": "4710", "started_at": EPOCH - timedelta(days=9)}
     store.rows["owners"].append({**node.at(0), **old, "observed_seconds": 60.0})
-    store.write()
     (job,) = find_jobs(store.ask, Chosen(since=timedelta(days=1)), None)
     assert (job.row["gpu_seconds"], job.row["held_gpu_seconds"]) == (2 * DAY, 4 * DAY)

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.slow
 
 def test_a_table_has_a_row_for_each_workload_and_a_column_for_each_side(store: SyntheticStore) -> None:
     many_sides(store, sides=3, workloads=2, repeats=3)
-    store.write()
     matrix = tabulate(store.ask, Request(), ["throughput", "step_seconds"], "workload")
     assert matrix.sides == ("platform-0", "platform-1", "platform-2")
     first, second, *_ = matrix.lines
@@ -65,7 +64,6 @@ def test_any_facet_can_be_rows_or_columns(store: SyntheticStore) -> None:
             for batch_size in (32, 64):
                 parameters = {"batch_size": batch_size}
                 store.next_run(node, workload=workload, environment=environment, parameters=parameters)
-    store.write()
     across = tabulate(store.ask, Request(by="workload"), ["throughput"], "environment")
     assert [line.row for line in across.lines] == ["bare batch_size=32", "bare batch_size=64"] + [
         f"docker batch_size={size}" for size in (32, 64)
@@ -118,7 +116,6 @@ def test_each_gpu_has_a_line_of_its_own(store: SyntheticStore) -> None:
     ended = store.next_run(node)
     for number, row in enumerate(store.rows["gpu_samples"]):
         row["utilization_percent"] = 90.0 if number % 2 == 0 else 10.0
-    store.write()
     assert ended["run_id"] == "run-0"
     lines = tabulate(store.ask, Request(each=PartKind.GPU), ["gpu_utilization_percent"], "workload").lines
     assert {line.part: line.figures["laptop"].median for line in lines} == {None: 50.0, "GPU 0": 90.0, "GPU 1": 10.0}

@@ -42,7 +42,6 @@ def test_a_pod_that_measures_itself_does_not_hide_the_node_s_own_agent(store: Sy
     for session_id, seconds in ((agent["session_id"], 179), (99, 180)):
         mark = {"session_id": session_id, "number": 1, "committed_at": EPOCH + timedelta(seconds=seconds)}
         store.rows["marks"].append(mark)
-    store.write()
     (node,) = store.ask(NODES_SQL)
     assert (node["memory_limit_bytes"], node["ended_at"], len(node["gpu_names"])) == (None, None, 2)
     assert node["last_seen_at"] == EPOCH + timedelta(minutes=3)
@@ -56,7 +55,6 @@ def test_mig_instances_are_counted_beside_their_gpu_and_their_memory_is_not_coun
     for number in (1, 2):
         instance = {"device_id": number, "parent_device_id": gpu["device_id"], "name": "NVIDIA H200 MIG 1g.18gb"}
         store.rows["session_devices"].append({**gpu, **instance})
-    store.write()
     (node,) = store.ask(NODES_SQL)
     assert (node["gpu_names"], node["gpu_memory_bytes"], node["mig_instances"]) == (["NVIDIA H200"], 24_000_000_000, 2)
 
@@ -102,7 +100,6 @@ def test_a_node_has_the_number_of_impossible_readings_of_its_present_agent(store
     spruce, _ = store.node("spruce", "laptop"), store.node("alder", "laptop")
     power = {"quantity": "gpu_samples.power_watts", "source": "nvml"}
     store.rows["impossible_readings"] += [{**spruce.at(second), **power, "readings": 3} for second in (1, 2)]
-    store.write()
     assert {node["hostname"]: node["impossible_readings"] for node in store.ask(NODES_SQL)} == {
         "spruce": 6,
         "alder": None,

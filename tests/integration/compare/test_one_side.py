@@ -56,7 +56,6 @@ def test_compare_recommend_and_report_say_in_words_that_there_is_one_side(call: 
 
 def test_recommend_has_nothing_to_choose_between_on_one_side(store: SyntheticStore) -> None:
     quiet_and_burning(store)
-    store.write()
     with pytest.raises(OneSideError, match="platform laptop"):
         recommend(store.ask, Recommended(workload="mnist", weights={"time": 1.0}))
 

@@ -160,7 +160,6 @@ def test_a_throughput_in_steps_has_its_unit_and_no_run_is_compared_with_another_
 
 
 def described(store: SyntheticStore, *run_ids: str) -> str:
-    store.write()
     runs = load_runs(store.ask, find_facet("platform"), run_ids=run_ids)
     return describe_runs(store.ask, runs, load_facts(store.ask, run_ids))
 

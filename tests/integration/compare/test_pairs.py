@@ -62,7 +62,6 @@ def test_pairs_show_a_difference_that_drift_hides_from_independent_runs(store: S
 
 def test_a_plan_takes_the_spread_within_repeats_of_an_experiment(store: SyntheticStore) -> None:
     drifting(store)
-    store.write()
     (planned,) = plan_repeats(store.ask, Question()).blocks
     assert planned.matched
     assert planned.spread.seen < 0.002
@@ -71,7 +70,6 @@ def test_a_plan_takes_the_spread_within_repeats_of_an_experiment(store: Syntheti
 
 def test_a_plan_never_takes_fewer_pairs_than_a_test_of_pairs_needs(store: SyntheticStore) -> None:
     drifting(store)
-    store.write()
     (planned,) = plan_repeats(store.ask, Question(where="repeat <= 5", effects=(9.0,))).blocks
     five, six = (planned.least_effect(repeats, 0.05) for repeats in (5, 6))
     assert planned.matched
@@ -86,7 +84,6 @@ def test_more_repeats_never_show_less(store: SyntheticStore) -> None:
         for environment, value in (("bare", 1000.0 * share), ("docker", 1000.0 / share)):
             same: dict[str, Any] = {"experiment": "cost", "repeat": repeat, "throughput": value}
             store.next_run(node, environment=environment, sampled=False, **same)
-    store.write()
     (planned,) = plan_repeats(store.ask, Question()).blocks
     least = [planned.least_effect(repeats, 0.05) or 0.0 for repeats in (5, 7, 10, 20)]
     assert planned.matched
@@ -103,7 +100,6 @@ def test_an_undecided_comparison_and_the_plan_that_it_names_need_the_same_repeat
             at = 100.0 * repeat + 50 * turn
             same: dict[str, Any] = {"experiment": "cost", "repeat": repeat, "throughput": value}
             store.run(f"{environment}-{repeat}", node, start_seconds=at, environment=environment, **same)
-    store.write()
     comparison = compared(store, by="environment")
     needed = find_needed(comparison.figures, comparison.facts)
     assert needed and needed.repeats and needed.repeats >= 6
@@ -124,7 +120,6 @@ def test_a_plan_counts_the_repeats_that_have_the_metric(store: SyntheticStore) -
             value = throughput and throughput + 100 * number
             name = f"{environment}-{number}"
             store.run(name, node, start_seconds=20 * number, throughput=value, environment=environment)
-    store.write()
     plan = plan_repeats(store.ask, Question())
     assert [planned.repeats for planned in plan.blocks] == [4]
     assert str(MOST_REPEATS) in answer_plan(plan)

@@ -24,7 +24,6 @@ def study(
     store: SyntheticStore, *, workload: str | None = None, platform: str | None = None, by: str = "ranks"
 ) -> Study:
     """Write what was added, and study it."""
-    store.write()
     return study_scaling(store.ask, workload=workload, platform=platform, experiment=None, by=by)
 
 

@@ -30,7 +30,6 @@ pytestmark = pytest.mark.slow
 def served(store: SyntheticStore) -> SyntheticStore:
     """Seven repeats of two servers at three loads, made in turns."""
     add_servers(store)
-    store.write()
     return store
 
 
@@ -70,7 +69,6 @@ def test_what_servers_say_of_themselves_stands_beside_a_difference(store: Synthe
         add_served(store, node, "a", 8, 0.9 + 0.01 * repeat, repeat, **own)
         own = {"server_requests_waiting": 0.0, "server_prefix_hit_percent": 72.0, "server_preemptions": 3.0}
         add_served(store, node, "b", 8, 0.2 + 0.01 * repeat, repeat, **own)
-    store.write()
     text = answer(study(store))
     assert "the server of a has 25 requests waiting, that of b 0" in text
     # A hit more in a hundred is little, and what the quicker side does worse explains nothing.
@@ -113,7 +111,6 @@ def test_limits_of_the_client_and_failed_requests_are_warned_of(store: Synthetic
     node = store.node("spruce", "lab")
     add_served(store, node, "a", 1, 0.1, 1, client_limited=1)
     add_served(store, node, "b", 1, 0.1, 1, request_errors=3)
-    store.write()
     texts = {caveat.code: caveat.text for caveat in find_caveats(study(store))}
     assert "a at 1 requests/s" in texts["client_limited"]
     assert "b at 1 requests/s" in texts["request_errors"]
@@ -130,7 +127,6 @@ def test_servers_that_answer_otherwise_are_named_with_how_often(store: Synthetic
             add_served(store, node, server, 1, 0.1, repeat, answers=said)
     # One of the repeats gave what `a` gave: no difference is shown.
     add_served(store, node, "coarse", 1, 0.1, 3, answers="1a 2b ff e4")
-    store.write()
     text = answer(study(store))
     assert "Answers of again are those of a in all 4." in text
     assert "Answers of coarse differ from those of a in 1 of 4." in text
@@ -154,7 +150,6 @@ def test_a_load_at_which_a_server_fails_is_not_kept(store: SyntheticStore) -> No
             add_served(store, node, server, 8, 0.19, repeat)
         add_failure(store, node, "a", 8, repeat)
         add_failure(store, node, "never", 1, repeat)
-    store.write()
     found = study(store)
     (curve,) = found.curves
     assert list(curve.points) == ["a", "b", "c", "never"]
@@ -199,7 +194,6 @@ def test_every_format_has_every_point(served: SyntheticStore) -> None:
 
 def test_a_store_without_servers_says_so(store: SyntheticStore) -> None:
     store.only_run()
-    store.write()
     with pytest.raises(GpuAgentError, match="measured a server"):
         study(store, by="platform")
 
@@ -239,7 +233,6 @@ def test_a_figure_shows_the_latency_that_is_limited(store: SyntheticStore) -> No
     node = store.node("spruce", "lab")
     for repeat in range(1, 8):
         add_served(store, node, "a", 1, 0.1, repeat, e2e_p90_seconds=2.0)
-    store.write()
     with in_style(180.0):
         found = study(store, milliseconds={"e2e": 5000.0})
         picture = draw_serving(found, 180.0)
@@ -275,7 +268,6 @@ def test_users_who_wait_for_their_answers_leave_the_throughput_to_the_server(sto
         row["parameters"] = json.dumps({**json.loads(row["parameters"]), "rate": None, "concurrency": 8})
     for number, row in enumerate(row for row in store.rows["results"] if row["name"] == "throughput"):
         row["value"] = 400.0 + number
-    store.write()
     plan = plan_repeats(store.ask, Question(workload="serve-load"))
     assert (plan.metric.name, plan.blocks[0].runs) == ("throughput", 4)
 
@@ -285,7 +277,6 @@ def test_a_search_says_the_highest_rate_and_that_a_server_is_erratic(store: Synt
     add_searches(
         store, {"a": steady, "b": {"highest_rate": 9.0, "highest_rate_low": 5.0, "search_contradictions": 8.0}}
     )
-    store.write()
     found = study(store)
     assert not found.curves
     a, b = sorted(found.found, key=lambda one: one.side)

@@ -104,7 +104,6 @@ def test_a_throughput_without_a_phase_counts_unless_one_of_the_measured_phase_ex
 
 def figures_of_runs(store: SyntheticStore, metric: str) -> dict[str, float]:
     """Write what was added, and return a figure of each run that has it."""
-    store.write()
     rows = store.ask("SELECT run_id, value FROM metrics WHERE metric = ?", [metric])
     return {row["run_id"]: row["value"] for row in rows}
 
@@ -163,7 +162,6 @@ def test_gpus_on_which_a_runs_processes_were_seen_count_as_its_own(store: Synthe
     for gpu, run_id, second in looks:
         seen = {"run_id": run_id, "pid": 100 + second}
         store.rows["gpu_process_samples"].append({**node.at(second, gpu), **seen})
-    store.write()
     summarize_runs(store.connection, ["run-1"], COMPUTED_AT + timedelta(seconds=1))
     found = store.ask("SELECT device_id, time, rank, pid, found_by FROM run_devices ORDER BY device_id")
     assert [(row["device_id"], row["found_by"], row["pid"]) for row in found] == [
@@ -234,7 +232,6 @@ def test_throughput_of_all_ranks_is_divided_among_the_gpus(store: SyntheticStore
 def test_an_agent_that_comes_back_takes_reason_and_exit_code_of_a_lost_run_with_it(store: SyntheticStore) -> None:
     lost = {**store.only_run().at(RUN_SECONDS + 60), "session_id": None, "run_id": "run-1", "status": "lost"}
     store.rows["run_states"].append({**lost, "reason": "its agent has not been heard of"})
-    store.write()
     assert store.ask("SELECT status, exit_code, reason, ended_at FROM runs") == [
         {"status": "succeeded", "exit_code": 0, "reason": None, "ended_at": EPOCH + timedelta(seconds=RUN_SECONDS)}
     ]
@@ -295,7 +292,6 @@ def test_signs_of_wear_just_before_and_after_a_short_run_are_its_own(store: Synt
 
 def test_runs_that_have_not_ended_or_are_unknown_get_no_figures(store: SyntheticStore) -> None:
     store.only_run(status="running")
-    store.write()
     summarize_runs(store.connection, ["run-1", "unknown"], COMPUTED_AT)
     summarize_runs(store.connection, [], COMPUTED_AT)
     assert store.figures() == {}
@@ -337,7 +333,6 @@ def test_equal_steps_are_steady_from_the_first_and_few_steps_have_no_such_figure
 
 def test_ranks_on_cpus_have_figures_of_their_own(store: SyntheticStore) -> None:
     add_ranked(store, store.node("spruce", "laptop"), 2, 100.0)
-    store.write()
     parts = store.ask("SELECT part, value FROM metric_parts WHERE part_kind = 'rank' AND metric = 'throughput'")
     assert sorted((row["part"], row["value"]) for row in parts) == [(0, 50.0), (1, 50.0)]
 
@@ -389,6 +384,5 @@ def test_a_run_has_the_samples_of_all_its_sessions_and_of_all_its_nodes(store: S
         is_late = second >= RUN_SECONDS / 2
         store.rows["host_samples"].append({**(again if is_late else node).at(second), "cpu_percent": 90.0 * is_late})
         store.rows["host_samples"].append({**other.at(second), "cpu_percent": 50.0})
-    store.write()
     rows = store.ask("SELECT value, samples FROM metrics WHERE metric = 'cpu_percent'")
     assert [(row["value"], row["samples"]) for row in rows] == [(pytest.approx(50, abs=5), 2 * MEASURE_SECONDS + 2)]

@@ -96,7 +96,6 @@ def test_a_setting_of_which_every_run_failed_is_the_first_warning(store: Synthet
     node = store.node("alder", "lab")
     for repeat in (1, 2):
         run_program(store, node, "--batch-size", "512", "--lr", "1", status="failed", repeat=repeat)
-    store.write()
     found = compare(store.ask, Request(by="command"))
     recommended = recommend(store.ask, RecommendRequest(by="command", workload="train.py"))
     for caveat in (found.caveats[0], recommended.caveats[0]):
@@ -107,7 +106,6 @@ def test_a_setting_of_which_every_run_failed_is_the_first_warning(store: Synthet
 
 def test_settings_without_a_shown_difference_share_the_first_places_and_none_is_best(store: SyntheticStore) -> None:
     sweep(store, repeats=2)
-    store.write()
     answered = render_recommendation(recommend(store.ask, RecommendRequest(by="command", workload="train.py")))
     (table,) = (part for part in answered.parts if isinstance(part, Table))
     rows = table.grid().rows
@@ -117,7 +115,6 @@ def test_settings_without_a_shown_difference_share_the_first_places_and_none_is_
 
 def test_a_shown_sweep_has_a_row_for_each_setting_and_no_median_of_all(store: SyntheticStore) -> None:
     sweep(store, repeats=2)
-    store.write()
     showing = study_show(store.ask, "lab", Request(series=False))
     assert showing.by_command and len(showing.by_command.layout.sides) == 4
     shown = render_showing(showing)
@@ -195,7 +192,6 @@ def test_the_next_command_repeats_what_is_recorded_and_names_the_rest(
         )
         event = {**ended, "event": "found", "name": found, "rank": 0, "detail": detail and json.dumps(detail)}
         store.rows["run_events"] += [event] if found else []
-    store.write()
     options = f"--platform lab --label team=x --environment docker:w:1 --name tr {option}--vary lr=0.1,0.2"
     planned = plan.render(plan.plan_repeats(store.ask, plan.Question()))
     past = history.render(history.study_history(store.ask, history.Request()))
@@ -211,7 +207,6 @@ def test_a_built_in_workload_is_repeated_with_the_parameters_that_it_was_given(s
     asked: dict[str, Any] = {"workload": "vgg16", "parameters": {"ranks": 4, "seed": 1}, "command": json.dumps(command)}
     for repeat in range(1, 4):
         store.next_run(node, experiment="e", repeat=repeat, throughput=1000.0 + repeat, **asked)
-    store.write()
     planned = plan.render(plan.plan_repeats(store.ask, plan.Question()))
     past = history.render(history.study_history(store.ask, history.Request()))
     for answered in (planned, past):
@@ -222,7 +217,6 @@ def test_a_built_in_workload_is_repeated_with_the_parameters_that_it_was_given(s
 def test_new_runs_continue_the_history_of_one_node(store: SyntheticStore) -> None:
     for hostname, platform in (("elm", "lab"), ("ash", "cloud")):
         store.next_run(store.node(hostname, platform), workload="vgg16")
-    store.write()
     past = history.render(history.study_history(store.ask, history.Request()))
     assert past.next
     assert " --platform " in past.next
@@ -230,7 +224,6 @@ def test_new_runs_continue_the_history_of_one_node(store: SyntheticStore) -> Non
 
 def test_a_ladder_changes_one_argument_after_the_other(store: SyntheticStore) -> None:
     sweep(store)
-    store.write()
     sides = ("--batch-size 32 --lr 0.1", "--batch-size 128 --lr 0.2")
     ladder = plan_ladder(store.ask, Request(by="command", values=sides))
     assert [rung.fact for rung in ladder.rungs] == [sides[0], "--batch-size", "--lr"]
@@ -242,7 +235,6 @@ def test_a_ladder_changes_one_argument_after_the_other(store: SyntheticStore) ->
 
 def test_one_argument_as_the_only_difference_is_the_cause(store: SyntheticStore) -> None:
     sweep(store)
-    store.write()
     ladder = plan_ladder(store.ask, Request(by="argument:batch-size", values=("32", "128")))
     assert ladder.is_settled
     assert "--batch-size (32 → 128) and in no other recorded fact" in render_settled(ladder).text
@@ -252,7 +244,6 @@ def test_one_argument_is_no_only_cause_where_a_side_lacks_a_setting_of_another(s
     node = store.node("alder", "lab")
     for repeat, (batch, rate) in product(range(1, 8), (("32", "0.1"), ("32", "1"), ("128", "0.1"))):
         run_program(store, node, "--batch-size", batch, "--lr", rate, repeat=repeat)
-    store.write()
     ladder = plan_ladder(store.ask, Request(by="argument:batch-size", values=("32", "128")))
     answered = render_settled(ladder)
     assert "no other recorded fact" not in answered.text
@@ -263,7 +254,6 @@ def test_one_argument_is_no_only_cause_where_a_side_lacks_a_setting_of_another(s
 def test_platforms_that_differ_in_no_recorded_fact_are_refused_in_true_words(store: SyntheticStore) -> None:
     for repeat, name in product(range(1, 5), ("alder", "birch")):
         store.next_run(store.node("node", name), repeat=repeat, sampled=False)
-    store.write()
     with pytest.raises(GpuAgentError, match="no recorded fact but the platform"):
         plan_ladder(store.ask, Request(values=("alder", "birch")))
 

@@ -32,7 +32,6 @@ NOISE = (1.0, 1.001, 0.999, 1.0005, 0.9995, 1.0008, 0.9992, 1.0003, 0.9997)
 
 
 def ask_why(store: SyntheticStore, *sides: str, by: str = "environment") -> Ladder:
-    store.write()
     return plan_ladder(store.ask, Request(by=by, values=sides))
 
 
@@ -163,7 +162,6 @@ def test_sides_without_a_fact_that_an_experiment_can_set_have_no_plan(store: Syn
 def test_a_ratio_is_divided_among_the_facts_and_what_they_leave(store: SyntheticStore) -> None:
     two_sides(store, ratio=0.8)
     climb(store, EFFECTS)
-    store.write()
     divided = divide_ratio(store.ask, Request(by="environment", values=("bare", "docker")), "why")
     found = {part.fact: part.test.judgement for part in divided.parts}
     assert {fact: judged.verdict.value for fact, judged in found.items()} == {
@@ -187,7 +185,6 @@ def test_rungs_without_runs_are_counted_with_the_next_one_and_at_the_ends_with_t
     for row in store.rows["run_states"]:
         if row["run_id"].startswith(("rung-2-", "rung-4-")) and row["status"] == "succeeded":
             row["status"] = "failed"
-    store.write()
     divided = divide_ratio(store.ask, Request(by="environment", values=("bare", "docker")), "why")
     assert [part.fact for part in divided.parts] == ["CPU limit", "container and image + shared memory"]
     assert divided.outside == ("network",)

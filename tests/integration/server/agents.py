@@ -128,19 +128,6 @@ class Agent:
     def session_marks(self, message: wire.CollectorMessage) -> list[int]:
         return [mark.number for mark in message.ack.marks if mark.session_id == self.session_id]
 
-    async def join_platform(self, platform: str, hostname: str = "") -> None:
-        """Connect, and say as the first message where this is."""
-        await self.connect()
-        row: dict[str, int | str] = {
-            "session_uuid": self.session_uuid,
-            "node_uuid": self.node_uuid,
-            "platform": platform,
-            "hostname": hostname,
-            "started_at": 1,
-        }
-        await self.send(1, encode_records({"sessions": [row]}))
-        await self.acknowledged(1)
-
 
 async def connected(served: Served, **given: Any) -> Agent:
     agent = Agent(channel=served.channel, **given)
