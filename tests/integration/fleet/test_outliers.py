@@ -55,7 +55,6 @@ def test_without_enough_nodes_of_a_kind_nothing_is_said_of_them(tmp_path: Path, 
     with synthetic(tmp_path / "small") as store:
         store.run("one", store.node("alder-node", "alder"), start_seconds=0, workload="mnist")
         store.run("other", store.node("birch-node", "birch"), start_seconds=0, workload=workload)
-        store.write()
         outliers = find_outliers(store.ask, Request())
     assert outliers.tests == 0
     assert answer(outliers).startswith("It takes 5 nodes or GPUs")

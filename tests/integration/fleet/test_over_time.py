@@ -102,7 +102,6 @@ def test_a_change_between_few_days_may_be_one_of_days(tmp_path: Path) -> None:
                 start_seconds = day * DAY_SECONDS + 60 * number
                 throughput = rate * store.chance.gauss(1, 0.004)
                 store.run(f"{day}-{number}", node, start_seconds=start_seconds, throughput=throughput)
-        store.write()
         history = study_history(store.ask, HistoryRequest(workload="mnist"))
     (series,) = history.series
     assert (len(series.levels), series.is_daily, series.days) == (2, False, 3)
@@ -119,7 +118,6 @@ def test_a_history_is_named_by_what_sets_it_apart_from_those_of_other_workloads(
             command = json.dumps(["python", "train.py", "--lr", str(number)])
             own: dict[str, Any] = {"workload": "train.py", "parameters": {}, "command": command}
             store.run(f"own-{number}", node, start_seconds=20 * number, **own)
-        store.write()
         history = study_history(store.ask, HistoryRequest())
     overview = render(history).parts[0]
     assert isinstance(overview, Table)

@@ -64,7 +64,6 @@ def test_a_range_counts_one_gpu_of_each_node_because_those_of_a_node_are_alike(
         for number in range(nodes):
             store.next_run(store.node(f"wide-{number}", "fleet", gpus=[GPU] * 3), throughput=1000.0)
         scatter(store)
-        store.write()
         (third,) = (
             place
             for place in of_node(store, "wide-0", each=PartKind.GPU).places
@@ -81,7 +80,6 @@ def test_without_a_name_the_newest_run_that_has_peers_is_chosen(tmp_path: Path) 
         for number, node in enumerate(store.node(name, "lab") for name in ("ash", "oak")):
             store.run(f"like-{number}", node, start_seconds=20 * number)
         store.run("alone", node, start_seconds=100, workload="gcn")
-        store.write()
         peers = find_peers(store.ask, Request())
     assert (peers.run.run_id, peers.nodes) == ("like-1", 1)
 

@@ -43,7 +43,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyntheticStore]:
             store.run(run_id, node, start_seconds=60 * turn, **asked)  # type: ignore[arg-type]
         own = {"workload": "resnet50", "parameters": {}, "command": '["python3", "mine.py"]'}
         store.run("own", node, start_seconds=300, **own)  # type: ignore[arg-type]
-        store.write()
         yield store
 
 
@@ -80,7 +79,6 @@ def test_a_published_run_is_not_its_own_reference(store: SyntheticStore) -> None
     node = store.node("elm", "laptop", gpus=(GPU,))
     published = {"workload": "resnet50", "parameters": PARAMETERS, "throughput": THROUGHPUT}
     store.run(PUBLISHED[0]["run_id"], node, start_seconds=-600, **published)  # type: ignore[arg-type]
-    store.write()
     first = beside(store, PUBLISHED[0]["run_id"]).csv[0].records()[0]
     assert first["reference_runs"] == len(PUBLISHED) - 1
 

@@ -103,7 +103,6 @@ def test_dots_are_runs_and_medians_with_their_intervals(filled_with: Filled, plo
 
 def test_few_runs_have_no_interval(store: SyntheticStore, plot: Plot) -> None:
     models(store, repeats=3)
-    store.write()
     (axes,) = axes_of(plot(store, "throughput", workload="resnet50"))
     assert len(axes.lines) == 4
 
@@ -164,7 +163,6 @@ def test_beside_each_gpu_a_node_s_quantities_are_drawn_of_the_whole_run(filled_w
 
 def test_areas_are_explained_only_where_they_are_drawn(store: SyntheticStore, plot: Plot) -> None:
     store.only_run(on_gpus=1)
-    store.write()
     assert "Areas" not in words_of(plot(store, "gpu_utilization_percent", kind="time"))
 
 
@@ -214,7 +212,6 @@ def test_no_parts_are_drawn_where_no_difference_is_shown_and_a_command_is_named(
     store: SyntheticStore, plot: Plot
 ) -> None:
     alternate(store)
-    store.write()
     with pytest.raises(GpuAgentError, match=r"no difference is shown.*`collector "):
         plot(store, "because")
 
@@ -227,7 +224,6 @@ def test_dropped_values_and_means_are_named_where_lines_join_them(store: Synthet
     # A program reports events of that name too.
     own = [{"event": "thinned", "name": "metrics", "detail": json.dumps(detail)} for detail in ({"every": "x"}, "loss")]
     store.rows["run_events"] += [{**of_run, "rank": 0, **event} for event in (*metrics, thinned, *own)]
-    store.write()
     words = words_of(plot(store, "loss", kind="steps"))
     assert "1 run one printed" in words
     assert "means over 7 steps" in words
@@ -250,7 +246,6 @@ def test_roofs_and_arrows_are_explained_where_drawn(store: SyntheticStore, fille
     node = store.node("lab-1", "lab", gpus=["NVIDIA H200"])
     ended = store.next_run(node)
     store.report(ended, roofs | work)
-    store.write()
     alone = words_of(plot(store, "roofline"))
     assert "roof of the maker" in alone
     assert "measured roof" not in alone
@@ -340,7 +335,6 @@ def test_stacks_of_nearly_the_same_share_are_drawn_apart(store: SyntheticStore, 
     for conv, fc, fits in ((61, 62, 1), (62, 61, 1), (62, 62, 0)):
         point = {"conv_layers": conv, "fc_layers": fc, "fits": fits} | ({"step_seconds": 0.11} if fits else {})
         store.report(ended, {f"point_conv{conv}_fc{fc}_{name}": float(value) for name, value in point.items()})
-    store.write()
     _, lower = axes_of(plot(store, "split"))
     left, right = lower.get_xlim()
     assert 48 < left < 49.6 < 50.4 < right < 52
@@ -351,7 +345,6 @@ def test_stacks_of_which_none_fits_have_no_axis_of_time(store: SyntheticStore, p
     ended = store.next_run(node, workload="memory-limit", throughput=None, parameters={"points": "62:62"})
     layers = {"point_conv62_fc62_conv_layers": 62.0, "point_conv62_fc62_fc_layers": 62.0}
     store.report(ended, {**layers, "point_conv62_fc62_fits": 0.0})
-    store.write()
     (lower,) = axes_of(plot(store, "split"))
     assert xs_of(lower.lines[0]) == [50]
 

@@ -15,7 +15,6 @@ NHWC = "void cudnn::nchwToNhwcKernel<float>(float*)"
 
 
 def study(store: SyntheticStore, *values: str, by: str | None = None, workload: str | None = None) -> Study:
-    store.write()
     return study_profile(store.ask, values=values, by=by, workload=workload, experiment=None)
 
 

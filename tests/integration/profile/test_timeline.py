@@ -20,7 +20,6 @@ def recorded(store: SyntheticStore) -> SyntheticStore:
     """A run on a node with two GPUs, of which it uses one, and its samples."""
     node = store.node("spruce", "lab", gpus=["NVIDIA H200"] * 2)
     store.run("run-1", node, start_seconds=0, gpus=node.gpus[:1])
-    store.write()
     return store
 
 
@@ -134,7 +133,6 @@ def test_a_run_without_gpus_or_samples_has_what_there_is(store: SyntheticStore, 
     store.run("run-1", store.node("spruce", "lab"), start_seconds=0, throughput=None)
     for table in ("host_samples", "process_samples"):
         store.rows[table].clear()
-    store.write()
     assert {event["ph"] for event in write(store, tmp_path / "run.json")["traceEvents"]} == {"M", "X"}
 
 
@@ -159,7 +157,6 @@ def test_another_machine_with_the_nodes_identity_is_in_no_counter(store: Synthet
     store.run("run-1", node, start_seconds=0)
     clone = store.beside(node, hostname="fir", boot_id="boot-2")
     store.rows["host_samples"] += [{**clone.at(second / 4), "cpu_percent": 7777.0} for second in range(40)]
-    store.write()
     events = write(store, tmp_path / "run.json")["traceEvents"]
     assert not [event for event in events if event["ph"] == "C" and event["args"].get("%") == 7777.0]
     assert [event for event in events if event["ph"] == "C" and event["name"] == "Node CPU"]

@@ -23,7 +23,6 @@ TIME = {"time": 1.0}
 
 
 def recommended(store: SyntheticStore, weights: Mapping[str, float] | None = TIME, **request: object) -> Recommendation:
-    store.write()
     return recommend(store.ask, Request(workload="mnist", weights=weights, **request))  # type: ignore[arg-type]
 
 
@@ -85,7 +84,6 @@ def test_the_time_and_cost_of_programs_that_count_steps_are_those_of_a_step(stor
     assert "500 µs per step" in answer(found)
     (because,) = recommended(store, None, prices=prices).because
     assert because and because.of == "million steps"
-    store.write()
     comparison = compare(store.ask, CompareRequest(prices=prices))
     cost = cost_row(comparison.figures.blocks[0])
     assert cost and cost.metric.title == "Cost per million steps"

@@ -18,7 +18,6 @@ MIXED = {"model_flops_per_step": 40e12, "model_flops_tf32_per_step": 36e12, "mod
 
 def study(store: SyntheticStore, *workloads: str, by: str = "platform") -> Study:
     """Write what was added, and study it."""
-    store.write()
     return study_roofline(store.ask, workloads=workloads, by=by, platform=None, experiment=None)
 
 
