@@ -42,7 +42,7 @@ def test_s0_is_answered_with_what_was_measured_and_the_rest_is_not_shown(store: 
         "gke-t4": [],
     }
     said = answer(found)
-    assert said.startswith("mnist is fastest on gke-l4: 1 ms per item (median of 5 runs); gke-a100 takes 1.111 times")
+    assert said.startswith("mnist is fastest on gke-l4: 1 ms per item (median of 5 runs); gke-a100 takes 1.11 times")
     assert "Because on gke-a100 the GPU waits longer for the host" in said
     assert "computing (70.0 %) on gke-l4 and launches (77 %) on gke-a100" in said
     assert "could not be determined on gke-t4" in said
