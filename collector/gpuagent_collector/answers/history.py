@@ -379,7 +379,7 @@ def render(history: History) -> Answer:
 
 
 def _next(history: History) -> str | None:
-    """Return the command that tests the newest change of a fact that is shown, or makes the runs that are missing."""
+    """Return the command that tests a changed fact, shows the first changed run, or makes the runs that are missing."""
     if history.request.jobs:
         return write_command("peers", {}, sides=[name_of_job(history.series[0].run_ids[-1])])
     if history.recorded:
@@ -392,7 +392,7 @@ def _next(history: History) -> str | None:
     for series in history.series:
         if series.levels[1:]:
             first = len(series.run_ids) - series.levels[-1].runs
-            return write_command("compare", {"--by": "run"}, sides=series.run_ids[first - 1 : first + 1])
+            return write_command("show", {}, series.run_ids[first])
     return None
 
 

@@ -49,8 +49,10 @@ def check_folder(folder: Path) -> None:
         raise MisuseError(f"the directory {folder.parent} does not exist; run: mkdir -p {folder.parent}")
 
 
-def answer_question(question: "Question", reader: "StreamingReader", folder: Path) -> int:
+def answer_question(question: "Question", reader: "StreamingReader", folder: Path, place: Sequence[str] = ()) -> int:
     """Print the answer of an experiment, and write it into a folder; return 1 if no command has an answer.
+
+    `place` are the words by which the commands that it names read the same.
 
     Raises GpuAgentError: the folder cannot be written.
     """
@@ -64,7 +66,7 @@ def answer_question(question: "Question", reader: "StreamingReader", folder: Pat
             folder.chmod(for_others(0o777))
     except OSError as error:
         raise GpuAgentError(f"cannot make {folder}: {error.strerror}") from error
-    parts = [_answer(question, number, reader, folder) for number in range(1, len(question.answers) + 1)]
+    parts = [_answer(question, number, reader, folder, place) for number in range(1, len(question.answers) + 1)]
     contents = {_PAGE: "\n\n".join(_page(question, parts)) + "\n", _FILE: question.content.decode(errors="replace")}
     for name, text in contents.items():
         with appearing(folder / name) as unfinished:
@@ -106,7 +108,7 @@ class _Part:
 _NO_DRAWING = "matplotlib is missing"
 
 
-def _answer(question: "Question", number: int, reader: "StreamingReader", folder: Path) -> _Part:
+def _answer(question: "Question", number: int, reader: "StreamingReader", folder: Path, place: Sequence[str]) -> _Part:
     answer = question.answers[number - 1]
     if answer.words[0] == "plot" and find_spec("matplotlib") is None:
         return _Part(answer=answer, reason=_NO_DRAWING)
@@ -116,14 +118,14 @@ def _answer(question: "Question", number: int, reader: "StreamingReader", folder
     for ending in ("csv", "sql"):
         (folder / f"{stem}.{ending}").unlink(missing_ok=True)
     try:
-        return _carry_out(answer, reader, folder, stem)
+        return _carry_out(answer, reader, folder, stem, place)
     except GpuAgentError as error:
         return _Part(answer=answer, reason=str(error))
 
 
-def _carry_out(answer: "Answer", reader: "StreamingReader", folder: Path, stem: str) -> _Part:
+def _carry_out(answer: "Answer", reader: "StreamingReader", folder: Path, stem: str, place: Sequence[str]) -> _Part:
     """Print one answer, and write its lines as CSV, its SQL, and its own file."""
-    from gpuagent_collector.cli.answers import parse
+    from gpuagent_collector.cli.answers import add_place, parse
     from gpuagent_collector.present.files import appearing, write_rows
     from gpuagent_collector.present.formats import FileFormat, OutputFormat
     from gpuagent_collector.present.markdown import to_markdown
@@ -142,6 +144,7 @@ def _carry_out(answer: "Answer", reader: "StreamingReader", folder: Path, stem: 
             files.append(path.name)
     found = entry.call(asking(reader, show_sql=False, statements=statements), reader.source, asked)
     if not entry.is_file:
+        found = add_place(place, found)
         print_answer(found, OutputFormat.TABLE)
         for note in found.notes:
             print_error(note)
@@ -212,4 +215,4 @@ def command(reader: ReaderOptions, file: str, name: str | None, output: Path | N
     if check:
         return 0
     with reader.open() as opened:
-        return answer_question(question, opened, folder)
+        return answer_question(question, opened, folder, reader.words)

@@ -138,7 +138,7 @@ def command_of(name: str, summary: str) -> click.Command:
                 raise
             if entry.is_file:
                 return 0
-            answer = _add_place(reader.words, answer)
+            answer = add_place(reader.words, answer)
             print_answer(answer, output_format)
             if copy:
                 with appearing(copy) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as out:
@@ -163,7 +163,8 @@ _FORMATS = {
 }
 
 
-def _add_place(place: Sequence[str], answer: "Answer") -> "Answer":
+def add_place(place: Sequence[str], answer: "Answer") -> "Answer":
+    """Return an answer whose commands read the store or collector that these words name."""
     from gpuagent_collector.runs.words import read_from
 
     caveats = [replace(caveat, remedy=read_from(caveat.remedy, place)) for caveat in answer.caveats]
