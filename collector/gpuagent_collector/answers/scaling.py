@@ -198,11 +198,13 @@ def _sentence(figures: CurveFigures, curves: Iterable[CurveFigures]) -> str:
     for name in (row.measures.keys() & first.measures.keys()).difference(measure.name for measure in MEASURES):
         before, after = (significant(each.measures[name]) for each in (first, row))
         money += f", {after} items for one {name.rpartition('_')[2].upper()} instead of {before}"
-    sentence = (
-        f"{tell_apart(figures.curve, curves)}: {ranks_of([row.row.ranks])} have {significant(speed_up.estimate)} times "
-        f"the throughput of {ranks_of([baseline.ranks])} ({interval(speed_up)}, {runs}), an efficiency of "
-        f"{percent(efficiency.estimate)}{money}."
-    )
+    name, factor = tell_apart(figures.curve, curves), significant(speed_up.estimate)
+    fewest, most = ranks_of([baseline.ranks]), ranks_of([row.row.ranks])
+    sentence = f"{name}: {most} have {factor} times the throughput of {fewest} ({interval(speed_up)}, {runs})"
+    if speed_up.low is not None and not speed_up.is_shown:
+        sentence = f"{name}: {most} are not shown to be faster than {fewest} (a speed-up of {factor}, "
+        sentence += f"{interval(speed_up)}, {runs})"
+    sentence += f", an efficiency of {percent(efficiency.estimate)}{money}."
     return " ".join(filter(None, [sentence, _because(row, first, efficiency.estimate), figures.straggler]))
 
 

@@ -350,12 +350,21 @@ def _effect(facet: Facet, tests: Sequence[Test], metric: Metric) -> str:
     )
 
 
+# Of several tests, how many have each verdict.
+_ALONE = {
+    Verdict.DIFFERS: "different",
+    Verdict.EQUAL: "the same",
+    Verdict.NOT_SHOWN: "undecided",
+    Verdict.TOO_FEW: "with too few runs",
+}
+
+
 def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
     """Return a geometric mean with its interval, and the number of each verdict on its tests."""
     metric, mean = comparison.figures.primary, overall.mean
     tests = [test for test in comparison.figures.tests if test.sides == (overall.side, overall.baseline)]
     verdicts = Counter(test.judgement.verdict for test in tests)
-    counts = f"verdicts: {', '.join(f'{number} {verdict.value}' for verdict, number in verdicts.items())}"
+    counts = "one by one " + ", ".join(f"{number} {_ALONE[verdict]}" for verdict, number in verdicts.items())
     if set(verdicts) == {Verdict.DIFFERS}:
         counts = "each of them differs"
     if overall.is_split:
