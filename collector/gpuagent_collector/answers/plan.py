@@ -195,7 +195,7 @@ def _blocks(runs: Sequence[Run]) -> list[Block]:
             # Between two experiments anything may have changed; runs that were made one by one are their own repeats.
             of_experiment[run.experiment if experiments[run.experiment] > 1 else None].append(run)
         for experiment, repeats in of_experiment.items():
-            side = ", ".join([*key.circumstances, experiment or ""])
+            side = ", ".join([*key.circumstances, *([experiment] if experiment else [])])
             cells[key.workload, key.parameters].append(Cell(side=side, runs=tuple(repeats), others={}))
     return [
         Block(workload=workload, parameters=json.loads(parameters), held={}, cells=tuple(of_block))
