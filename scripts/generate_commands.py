@@ -54,7 +54,7 @@ def document() -> str:
 def list_answers(schema: str) -> str:
     """Return the schema with the names of all answers that can be about one experiment."""
     commands = [command_of(name, "") for name in sorted(ANSWERS)]
-    names = [each.name for each in commands if any("--experiment" in option.opts for option in each.params)]
+    names = [str(each.name) for each in commands if any("--experiment" in option.opts for option in each.params)]
     schema = re.sub(r"\^\([a-z|]+\)", f"^({'|'.join(names)})", schema)
     return re.sub(r"Begins with [a-z, ]+;", f"Begins with {', '.join(names[:-1])} or {names[-1]};", schema)
 

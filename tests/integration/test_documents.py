@@ -10,6 +10,7 @@ import pytest
 
 from gpuagent.cli import cli as gpuagent_cli
 from gpuagent_collector.cli import cli as collector_cli
+from scripts.generate_commands import SCHEMA, list_answers
 from tests.support.servers import LIMIT_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,6 +22,12 @@ def test_the_page_of_commands_is_up_to_date() -> None:
     script = [sys.executable, str(ROOT / "scripts" / "generate_commands.py"), "-"]
     generated = subprocess.run(script, capture_output=True, text=True, check=True, timeout=LIMIT_SECONDS).stdout
     assert (ROOT / "docs" / "commands.md").read_text() == generated, "run: make docs"
+
+
+def test_the_schema_of_experiments_names_every_answer() -> None:
+    schema = SCHEMA.read_text()
+    assert list_answers(schema) == schema, "run: make docs"
+    assert list_answers(schema.replace("^(", "^(nosuch|", 1)) == schema
 
 
 @pytest.mark.parametrize("group", [gpuagent_cli, collector_cli], ids=["gpuagent", "collector"])

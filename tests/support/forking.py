@@ -116,13 +116,18 @@ def _start_server() -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
             pass_fds=[theirs.fileno()],
             start_new_session=True,
         )
-    atexit.register(_end_server, ours, server)
+    atexit.register(_end_server, os.getpid(), ours, server)
     return ours, server
 
 
-def _end_server(channel: socket.socket, server: "subprocess.Popen[bytes]") -> None:
+def _end_server(starter: int, channel: socket.socket, server: "subprocess.Popen[bytes]") -> None:
+    if os.getpid() != starter:
+        return
     channel.shutdown(socket.SHUT_RDWR)  # what this process has forked may have it open too
-    server.wait()
+    try:
+        server.wait(10)
+    except subprocess.TimeoutExpired:
+        server.kill()
 
 
 def serve(descriptor: int) -> Callable[[], Any]:

@@ -146,7 +146,9 @@ class Bench:
             check_workload_name(name)
             raise MisuseError(f"this node has no program {name!r:.40}; {error}") from error
         planner = Planner(catalogue, allow_commands=True)
-        if lacking := check_cells(experiment, planner.plan, gpus, working_directory=str(Path.cwd())):
+        # A program may be made by --prepare.
+        here = "" if self.prepare else str(Path.cwd())
+        if lacking := check_cells(experiment, planner.plan, gpus, working_directory=here):
             raise GpuAgentError("; ".join(dict.fromkeys(lacking.values())))
         concerns = [*occupant_concerns(experiment, gpus), *torch_concerns(experiment, self.config.python, gpus)]
         check_concerns(concerns, force=self.force)

@@ -21,6 +21,8 @@ from gpuagent_common.text import counted, write_duration
 from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
+    from gpuagent.agent_config import AgentConfig
+    from gpuagent.cli.conducting import RunLines
     from gpuagent.experiment.conduct import Journal
     from gpuagent.experiment.plan import Trial
 
@@ -81,7 +83,6 @@ def run(
     """
     from gpuagent.agent_config import find_place
     from gpuagent.cli.conducting import RunLines, make_runs
-    from gpuagent.delivery.spool import count_messages
     from gpuagent.experiment import plan
     from gpuagent.experiment.conduct import Journal, check_cells, check_concerns, occupant_concerns, torch_concerns
     from gpuagent.experiment.file import find_file, parse_width, read_experiment
@@ -138,9 +139,7 @@ def run(
             failed = sum(done.status != "succeeded" for done in journal.ended())
             again = f", {failed} without success; --name NAME makes them again, as another experiment" if failed else ""
             lines.note(f"all {len(journal.ended())} runs of {experiment.name} have been made{again}")
-            spool = find_place(config)[0]
-            if waiting := count_messages(spool / "spool.sqlite"):
-                lines.note(f"{waiting} messages wait in {spool}: `gpuagent start` delivers them")
+            _tell_what_waits(config, lines)
         is_stored, has_stopped = make_runs(journal, config, given_to_agent(ctx), gpus, lines)
     if answer:
         print_answer(answer, experiment.name, config, is_stored=is_stored)
@@ -222,6 +221,21 @@ def _print_plan(journal: "Journal") -> None:
 
 def _width() -> int:
     return max(40, shutil.get_terminal_size().columns)
+
+
+def _tell_what_waits(config: "AgentConfig", lines: "RunLines") -> None:
+    """Print how many messages of earlier runs no collector has, unless an agent runs that delivers them."""
+    from gpuagent.agent_config import find_place
+    from gpuagent.delivery.spool import count_messages
+    from gpuagent.delivery.spool_file import SPOOL_FILE
+    from gpuagent.service import find_agent_of
+
+    spool, node_uuid = find_place(config)
+    if running := find_agent_of(spool, node_uuid, config.beside):
+        running.close()
+    elif waiting := count_messages(spool / SPOOL_FILE):
+        verb = "wait" if waiting > 1 else "waits"
+        lines.note(f"{counted(waiting, 'message')} {verb} in {spool}: `gpuagent start` delivers what waits")
 
 
 def _skipped(lacking: Mapping[str, str]) -> list[str]:

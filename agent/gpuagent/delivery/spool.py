@@ -335,7 +335,7 @@ def gap_entry(
 
 
 def count_messages(file: Path) -> int:
-    """Return the messages in a spool's file, which an agent may have open; 0 where it cannot be read."""
+    """Return the messages in the file of a spool that no agent has open; 0 where it cannot be read."""
     try:
         with contextlib.closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             return int(connection.execute(_COUNT).fetchone()[0])

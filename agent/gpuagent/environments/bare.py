@@ -47,9 +47,12 @@ def _check_script(job: Job) -> None:
     if job.working_directory is None or not Path(program).name.startswith("python") or not words:
         return
     if words[0].endswith(".py") and not words[0].startswith("-"):
-        path = job.working_directory / words[0]
-        if not path.exists():
+        try:
+            is_there = (job.working_directory / words[0]).exists()
             known = sorted(each.name for each in job.working_directory.glob("*.py"))
+        except OSError:  # Python says what it cannot read
+            return
+        if not is_there:
             close = get_close_matches(words[0], known, n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise MisuseError(f"there is no file {words[0]!r:.100} in {job.working_directory}{hint}")

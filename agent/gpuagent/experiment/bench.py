@@ -58,7 +58,7 @@ _KIN = {
     **dict.fromkeys(("--reference", "--reference-name"), "it as a command; `collector compare --baseline` names it"),
     "--show-output": "`collector logs RUN` afterwards",
     **dict.fromkeys(("--shell", "-S"), "sh -c '…' as the command"),
-    "-N": "no option: a command without shell syntax runs without a shell",
+    "-N": "the command alone: without shell syntax it runs without a shell",
     "--input": "< FILE",
     **dict.fromkeys(("--ignore-failure", "-i"), "`COMMAND || true`"),
     **dict.fromkeys(("--command-name", "-n"), "--name NAME"),
@@ -198,7 +198,10 @@ def bench_file(
         facets = ["command"] if len(commands) > 1 else []
         if len({tuple(map(_without_path, command)) for command in commands}) < len(commands):
             # Comparisons take paths for the same, which are elsewhere on each node.
-            entries = [{**entry, "labels": {_LABEL: _label(entry["command"])}} for entry in entries]
+            labels = list(map(_label, commands))
+            if len(set(labels)) < len(labels):
+                labels = list(map(shlex.join, commands))
+            entries = [{**entry, "labels": {_LABEL: label}} for entry, label in zip(entries, labels, strict=True)]
             facets = [f"label:{_LABEL}"]
     places += [one for text in environments for one in expand_braces(text)]
     neighbours = [one for text in beside for one in expand_braces(text)]

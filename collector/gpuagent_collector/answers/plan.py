@@ -152,6 +152,8 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
             return Plan(
                 question=question, metric=metric, blocks=tuple(plans), recorded=recorded, caveats=tuple(caveats)
             )
+    if question.metric is None and blocks and all(map(is_open_load, blocks)):
+        raise GpuAgentError(_load_was_asked(succeeded, facts))
     raise GpuAgentError(
         f"the spread of {question.metric or DEFAULT_PRIMARIES[0]} is unknown: it takes two or more successful runs "
         "with the same parameters in the same circumstances, and values above 0"
@@ -185,7 +187,7 @@ def _load_was_asked(runs: Sequence[Run], facts: Facts) -> str:
 
 
 def _blocks(runs: Sequence[Run]) -> list[Block]:
-    """Return a block for each workload with its parameters, with a cell for each circumstance."""
+    """Return a block for each workload with its parameters, with a cell for each circumstance and experiment."""
     cells: dict[tuple[str, str], list[Cell]] = defaultdict(list)
     # Of one program, runs with other arguments are no repeats.
     for key, members in group_like(runs, "node_count").items():
@@ -328,7 +330,7 @@ def _rounds(block: BlockPlan) -> int:
 
 # The columns of the first table.
 _REPEATS = (5, 7, 10, 20)
-# More than this many workloads or settings are spoken of by the first.
+# Of more workloads or settings, the sentence describes the first alone.
 _SPOKEN_BLOCKS = 2
 
 
@@ -358,7 +360,8 @@ def answer(plan: Plan) -> str:
         sentences.append(f"{tell_apart(block.block, blocks)}: {at_hand}.{_spoken_needs(block.needs)}")
     more = len(blocks) - len(sentences)
     if more > 0:
-        sentences.append(f"{counted(more, 'more setting')} can be seen below.")
+        kind = "more workload" if len({each.workload for each in blocks}) > 1 else "more setting"
+        sentences.append(f"{counted(more, kind)} can be seen below.")
     first = plan.blocks[0]
     effect = first.least_effect(_rounds(first), plan.question.level)
     command = _next(plan)
@@ -423,7 +426,7 @@ def _scatter(plan: BlockPlan) -> str:
     return (
         f"Runs{of_repeat} that differ only by chance scatter by {percent(expm1(plan.spread.seen))}, cautiously "
         f"{percent(expm1(plan.spread.cautious))} (standard deviation; {plan.runs} runs in "
-        f"{counted(cells, 'circumstance')})."
+        f"{counted(cells, 'group')} of equal ones)."
     )
 
 

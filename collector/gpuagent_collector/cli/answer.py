@@ -52,7 +52,7 @@ def check_folder(folder: Path) -> None:
 def answer_question(question: "Question", reader: "StreamingReader", folder: Path, place: Sequence[str] = ()) -> int:
     """Print the answer of an experiment, and write it into a folder; return 1 if no command has an answer.
 
-    `place` are the words by which the commands that it names read the same.
+    `place` has the options with which the commands that it names read the same store or collector.
 
     Raises GpuAgentError: the folder cannot be written.
     """

@@ -35,7 +35,7 @@ ValuesOf = Callable[[Block, str, Metric], Sides]
 # Tested unless another metric is named, in this order: a run without throughput still has a duration.
 DEFAULT_PRIMARIES = ("throughput", "run_seconds")
 # Of a server that is sent requests at a given rate: it answers at that rate, sooner or later.
-_OPEN_LOAD_PRIMARIES = ("highest_rate", "ttft_p90_seconds")
+_OPEN_LOAD_PRIMARIES = ("highest_rate", "highest_scale", "ttft_p90_seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +135,7 @@ class Figures:
 
     Attributes:
         primary: the tested metric; all others only have intervals.
-        fell_back: no run reports the default primary metric, so another one was tested.
+        fell_back: no run reports throughput, so the duration was tested.
         delta: the share that counts as equal.
         alpha: the error rate over all tests together.
         unpaired: whether matched runs too are taken as independent, because that was asked for.

@@ -81,8 +81,10 @@ def check(reader: Reader, progress: Callable[[str, int], None]) -> Verdict:
     for look in (_check_sessions, _check_marks, lambda reader: _check_orphans(reader, tables)):
         try:
             remarks += look(reader)
-        except (MisuseError, StoreError):  # a table that cannot be read has its own remark
-            remarks.append(Remark(text="rows of several tables cannot be compared", is_damage=True))
+        except (MisuseError, StoreError) as error:
+            # A table that cannot be read has its own remark.
+            if not any("cannot be read" in remark.text for remark in remarks):
+                remarks.append(Remark(text=f"related rows cannot be compared: {error}", is_damage=True))
     return Verdict(version=version, tables=len(names), rows=rows, remarks=tuple(remarks))
 
 

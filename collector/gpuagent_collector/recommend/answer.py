@@ -14,7 +14,7 @@ from gpuagent_collector.compare.tables import OF_RATIOS, is_far_from_medians
 from gpuagent_collector.errors import OneSideError
 from gpuagent_collector.metrics.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PERCENT, Bound, Limit
 from gpuagent_collector.present.answer import Answer, Legend, Part, Section
-from gpuagent_collector.present.human import in_unit, notation, significant
+from gpuagent_collector.present.human import in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.prices.runs import why_unpriced
@@ -171,12 +171,18 @@ def _compare(ranking: Ranking, criterion: str, sides: Sequence[str], facet: Face
     return f"{facet.name_side(first)} is {_VERBS[criterion].less} ({figures[0]} per {one.per} against {figures[1]})"
 
 
+# A smaller factor needs a digit more.
+_PLAIN_FACTOR = 1.1
+
+
 def _listed(behind: Sequence[Standing], verbs: _Verbs, facet: Facet) -> str:
     """Return how much more the sides behind the best take."""
     listed: list[str] = []
     for one in behind[:_SPOKEN_SIDES]:
         if one.judgement:
-            more = verbs.more.format(f"{significant(one.judgement.shift.estimate)} times")
+            estimate = one.judgement.shift.estimate
+            factor = significant(estimate) if estimate >= _PLAIN_FACTOR else ratio(estimate)
+            more = verbs.more.format(f"{factor} times")
             evidence = "" if listed else f" ({interval(one.judgement.shift)})"
             listed.append(f"{facet.name_side(one.side)} {more}{evidence}")
     rest = len(behind) - len(listed)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise, product
 from math import prod
+from pathlib import PurePath
 
 from gpuagent_collector.present.shortening import shorten
 from gpuagent_common.text import harmless
@@ -24,7 +25,8 @@ NOT_GIVEN, GIVEN = "not given", "given"
 _MEETING = re.compile(r"-*(rdzv[-_](id|endpoint)|master[-_](addr|port)|node[-_]rank)")
 
 _ASSIGNMENT = re.compile(r"(-{0,2}[A-Za-z_+][\w.+/-]*)=(.*)", re.DOTALL)
-_NUMBER = re.compile(r"[\d.]+")
+_INTERPRETER = re.compile(r"(ba|da|k|z)?sh|python[\d.]*")
+_NUMBER = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?")
 _OPTION = re.compile(r"-{1,2}[A-Za-z?].*", re.DOTALL)
 
 # Of each cell, as `gpuagent bench` makes them.
@@ -106,8 +108,12 @@ def name_commands(commands: Iterable[Command], counted: Collection[Command] = ()
     for identity, arguments in parsed.items():
         differ = [(name, value) for name, value in arguments.items() if (name, value) not in shared]
         # What a shell or an interpreter is given behind -c is the program.
-        own = [value if name == "-c" else f"{name} {value}".strip() for name, value in differ]
-        whole = shlex.join(firsts[identity])
+        first = firsts[identity]
+        is_line = first[1:2] == ("-c",) and bool(_INTERPRETER.fullmatch(PurePath(first[0]).name))
+        own = [value if is_line and name == "-c" else f"{name} {value}".strip() for name, value in differ]
+        if is_line and first[0] == "sh" and len(first) == 3:
+            own = [first[2]]
+        whole = shlex.join(first)
         if own and len(whole) <= _MOST_CHARACTERS and all(map(_NUMBER.fullmatch, own)):
             own = [whole]  # a number says little without its program
         without = f"without {' '.join(differing)}" if differing else ""
@@ -165,6 +171,8 @@ def repeat_command(
     if len(commands) <= _MOST_COMMANDS:
         # Of a line with a shell's syntax, `gpuagent bench` makes `sh -c LINE`.
         words = [each[2] if each[:2] == ("sh", "-c") and len(each) == 3 else shlex.join(each) for each in commands]
+        if len(set(words)) < len(words):
+            words = list(map(shlex.join, commands))
     words = _vary(commands) or words
     return harmless(shlex.join(["gpuagent", "bench", *rounds, *options, *words])) if words else None
 

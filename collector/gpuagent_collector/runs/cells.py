@@ -245,7 +245,7 @@ def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseli
     first = baseline or chosen[0]
     if not baseline and not asked and facet.usual in chosen:
         # Of a few runs from another time the natural baseline would show little of the others.
-        runs_of = Counter(run.side for run in runs)
+        runs_of = Counter(run.side for run in runs if run.side in chosen)
         if 2 * runs_of[facet.usual] >= max(runs_of.values()):
             first = facet.usual
         elif first == facet.usual:

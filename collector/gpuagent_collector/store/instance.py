@@ -238,9 +238,9 @@ def explain(spec: StoreSpec, message: str, *, read_only: bool) -> tuple[str, str
         return f"the store {spec.path} is in use by process {holder[1]}", instead
     if "not a valid DuckDB database file" in message:
         return f"{spec.path} is not a DuckDB file", "name another with --store"
-    if "No such file or directory" in message:
+    if "No such file or directory" in message and not spec.path.exists():
         return f"cannot make the store {spec.path}: its folder takes no file", "name another place with --store"
-    if "Permission denied" in message or "Read-only file system" in message:
+    if str(spec.path) in message and ("Permission denied" in message or "Read-only file system" in message):
         use = "read" if read_only else "write"
         return f"cannot {use} the store {spec.path}: permission denied", "name another place with --store"
     reason = message.splitlines()[0]

@@ -136,7 +136,7 @@ class Store:
             try:
                 yield connection
             except duckdb.Error as error:
-                problem, remedy = explain(self.spec, str(error), read_only=False)
+                problem, remedy = explain(self.spec, str(error), read_only=self.read_only)
                 raise StoreError(
                     problem if remedy else f"cannot {work} the store {self.spec}: {error}", remedy
                 ) from error

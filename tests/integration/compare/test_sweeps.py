@@ -64,6 +64,31 @@ def test_a_sweep_has_its_best_setting_and_the_effect_of_each_option(store: Synth
     assert {because.side for because in headline_reasons(found)} <= {found.headline.other.side}
 
 
+@pytest.mark.parametrize(("usual_runs", "baseline"), [(2, "1"), (3, "not given")])
+def test_the_usual_value_is_the_baseline_unless_it_has_few_runs(
+    store: SyntheticStore, usual_runs: int, baseline: str
+) -> None:
+    node = store.node("alder", "lab")
+    for repeat in range(1, 6):
+        run_program(store, node, "--fast", "1", throughput=100.0 + repeat, repeat=repeat)
+        run_program(store, node, "--fast", "2", throughput=200.0 + repeat, repeat=repeat)
+        if repeat <= usual_runs:
+            run_program(store, node, throughput=50.0 + repeat, repeat=repeat)
+    for _ in range(20):
+        store.next_run(node, workload="mnist", sampled=False, throughput=1.0)
+    assert compared(store, by="argument:--fast").layout.sides[0] == baseline
+
+
+def test_few_runs_of_two_commands_are_followed_by_the_bench_that_shows_a_difference(store: SyntheticStore) -> None:
+    node = store.node("alder", "lab")
+    for repeat in (1, 2):
+        run_program(store, node, "--lr", "0.1", throughput=100.0 + repeat, repeat=repeat)
+        run_program(store, node, "--lr", "0.2", throughput=200.0 + repeat, repeat=repeat)
+    found = compared(store, by="command")
+    assert found.needed
+    assert (found.again or "").startswith("gpuagent bench ")
+
+
 def test_options_of_an_incomplete_sweep_have_no_effect_of_their_own(store: SyntheticStore) -> None:
     node = store.node("alder", "lab")
     for repeat in range(1, 8):

@@ -172,6 +172,17 @@ def test_a_program_that_cannot_be_started_is_refused_with_the_reason(tmp_path: P
         find_environment("bare").launch(replace(job(tmp_path, start=tmp_path), program=(program,)))
 
 
+def test_a_script_that_is_not_there_is_refused_before_it_fails(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    install(tmp_path, "python3")
+    bare = find_environment("bare")
+    asked = replace(job(tmp_path, start=tmp_path), program=("python3", "trian.py", "--x"))
+    with pytest.raises(MisuseError, match=r"no file 'trian.py' in .*; did you mean train.py"):
+        bare.launch(asked)
+    for program in ("python3", "train.py"), ("python3", "-c", "trian.py"), ("python3", f"{'x' * 300}.py"):
+        assert list(bare.launch(replace(asked, program=program)).command) == [*program]
+
+
 def test_a_program_is_found_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, "own")
     monkeypatch.chdir(tmp_path / "bin")

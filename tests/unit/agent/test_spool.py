@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gpuagent.clock import SystemClock
 from gpuagent.delivery import spool_file
 from gpuagent.delivery.pipeline import Pipeline
-from gpuagent.delivery.spool import Entry, Message, Spool
+from gpuagent.delivery.spool import Entry, Message, Spool, count_messages
 from gpuagent.delivery.spool_file import SpoolError
 from gpuagent.event_loop import EventLoop
 from gpuagent.runs.events import Tailed
@@ -443,3 +443,13 @@ def test_closing_cancels_running_coroutines_and_lets_them_clean_up() -> None:
     loop.close()
     assert cleaned_up.is_set()
     assert waiting.cancelled()
+
+
+def test_messages_are_counted_without_an_agent(tmp_path: Path) -> None:
+    file = tmp_path / "spool.sqlite"
+    assert count_messages(file) == 0
+    assert not file.exists()
+    with closing(Spool(file, node_uuid=NODE, limit_bytes=10_000)) as spool:
+        spool.append([entry("one")])
+        spool.append([entry("two")])
+    assert count_messages(file) == 2

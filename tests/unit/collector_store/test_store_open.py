@@ -88,7 +88,7 @@ def test_a_store_from_a_newer_collector_is_refused_in_words(store_name: str, rea
 
 def test_reading_a_store_with_an_older_schema_says_how_to_upgrade_it(store_name: str) -> None:
     put_store(store_name)
-    with pytest.raises(StoreError, match="start `collector serve` on it once"):
+    with pytest.raises(StoreError, match="older schema; `collector serve --store"):
         Store.open(store_name, read_only=True, migrations=[*load_migrations(), WIDER])
 
 

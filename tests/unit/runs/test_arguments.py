@@ -175,3 +175,12 @@ def test_a_launcher_s_option_is_not_varied_behind_its_program(words: Sequence[st
     assert command is not None
     assert ("--vary" in command) is varied
     assert all(shlex.join(each) in shlex.split(command) for each in commands) is not varied
+
+
+def test_a_shell_s_line_is_its_own_name_and_number_arguments_keep_their_program() -> None:
+    assert named("sh -c 'xxd a | tail'", "sh -c 'xxd a | head'") == ["xxd a | tail", "xxd a | head"]
+    assert named("sleep 1e-3", "sleep 0.2") == ["sleep 1e-3", "sleep 0.2"]
+    assert named("train.py -c a.yaml", "train.py -c b.yaml") == ["-c a.yaml", "-c b.yaml"]
+    lines = [("sh", "-c", "a | b"), ("sh", "-c", "a | c")]
+    assert repeat_command(lines, "a") == "gpuagent bench 'a | b' 'a | c'"
+    assert repeat_command([("sh", "-c", "a x"), ("a", "x")], "a") == "gpuagent bench 'sh -c '\"'\"'a x'\"'\"'' 'a x'"

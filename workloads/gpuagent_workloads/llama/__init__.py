@@ -6,6 +6,7 @@ from dataclasses import dataclass
 FLOAT8_MULTIPLE = 16
 
 
+# Without torch, which the list of workloads must not import.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
     """The shape of a model.
