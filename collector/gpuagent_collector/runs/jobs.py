@@ -82,7 +82,7 @@ _JOBS = """
 SELECT
     kind, job, any_value(number) AS number, any_value(title) AS title, user_name, any_value(account) AS account,
     any_value(place) AS place, platform, {details}
-    list(DISTINCT hostname ORDER BY hostname)[1:4] AS nodes, count(DISTINCT node_id) AS node_count,
+    list_sort(list(DISTINCT hostname)[1:64])[1:4] AS nodes, count(DISTINCT node_id) AS node_count,
     only_node, min(started_at) AS started_at, bool_or(is_running) AS is_running,
     -- Neither the end of its last life was reported nor anything since.
     NOT bool_or(is_running) AND coalesce(max(seen_at) FILTER (ended_at IS NULL) >= max(started_at), false) AS is_lost,
@@ -120,8 +120,8 @@ SELECT jobs.*, together.* FROM jobs, together WHERE {where} ORDER BY is_running 
 
 # A viewer's lists have an end; larger jobs are rare, and their first agents and GPUs name their kinds as well.
 _AGENTS = """
-    list(DISTINCT session_id ORDER BY session_id)[1:64] AS session_ids,
-    list(DISTINCT device_id ORDER BY device_id) FILTER (coalesce(is_held, 1) = 1)[1:64] AS device_ids,"""
+    list_sort(list(DISTINCT session_id)[1:64]) AS session_ids,
+    list_sort(list(DISTINCT CASE WHEN coalesce(is_held, 1) = 1 THEN device_id END)[1:64]) AS device_ids,"""
 _COMMAND = "any_value(command) AS command,"
 
 _NAMED = "(SELECT owner_id FROM owners LEFT JOIN sessions USING (session_id) WHERE {condition})"
