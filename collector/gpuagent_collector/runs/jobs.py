@@ -82,7 +82,7 @@ _JOBS = """
 SELECT
     kind, job, any_value(number) AS number, any_value(title) AS title, user_name, any_value(account) AS account,
     any_value(place) AS place, platform, {details}
-    list_sort(list(DISTINCT hostname)[1:64])[1:4] AS nodes, count(DISTINCT node_id) AS node_count,
+    list_sort(list(DISTINCT hostname)[1:8])[1:4] AS nodes, count(DISTINCT node_id) AS node_count,
     only_node, min(started_at) AS started_at, bool_or(is_running) AS is_running,
     -- Neither the end of its last life was reported nor anything since.
     NOT bool_or(is_running) AND coalesce(max(seen_at) FILTER (ended_at IS NULL) >= max(started_at), false) AS is_lost,
