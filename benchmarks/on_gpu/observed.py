@@ -19,10 +19,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+_AGENT = ("gpuagent", "start", "--owners", "full", "--node-name", "observed", "--platform", "one-gpu")
 _FIGURES = ("seconds", "gpu_percent", "joules", "cpu_seconds")
 
 # A job that ended counts once both its own state and that of its GPU have come.
@@ -88,12 +89,14 @@ class Site:
         }
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self) -> None:
-        """Start the collector, then the agent."""
-        self._begin("collector", "serve", "--listen", "127.0.0.1:0", "--store", f"{self.folder}/runs.duckdb")
+    def start(self, agent: Sequence[str] = _AGENT) -> None:
+        """Start the collector, then the agent by this command."""
+        self._begin(
+            "collector", "collector", "serve", "--listen", "127.0.0.1:0", "--store", f"{self.folder}/runs.duckdb"
+        )
         listening = self._until(lambda: re.search(r"127\.0\.0\.1:\d+", self._log("collector")), "the collector")
         self.environment["GPUAGENT_COLLECTOR"] = listening[0]
-        self._begin("gpuagent", "start", "--owners", "full", "--node-name", "observed", "--platform", "one-gpu")
+        self._begin("gpuagent", *agent)
         self._until(lambda: "sampling" in self._log("gpuagent"), "the agent")
 
     def stop(self) -> None:
@@ -122,7 +125,7 @@ class Site:
 
     def figures(self, sql: str, name: str) -> dict[str, Any]:
         """Return the figures that the store has, once the end is there."""
-        found = self._until(lambda: self._ask(sql.format(name=name)), f"the figures of {name}")
+        found = self._until(lambda: self.ask(sql.format(name=name)), f"the figures of {name}")
         row: dict[str, Any] = found[0]
         return row
 
@@ -131,7 +134,8 @@ class Site:
         values: dict[str, Any] = json.loads((self.folder / f"{job}.json").read_text())
         return values
 
-    def _ask(self, sql: str) -> list[dict[str, Any]]:
+    def ask(self, sql: str) -> list[dict[str, Any]]:
+        """Return the rows of a query of the store."""
         command = ["collector", "query", "sql", sql, "--json"]
         done = subprocess.run(command, check=False, env=self.environment, capture_output=True, text=True)
         if done.returncode:
@@ -139,8 +143,8 @@ class Site:
         rows: list[dict[str, Any]] = json.loads(done.stdout)
         return rows
 
-    def _begin(self, *command: str) -> None:
-        with (self.folder / f"{command[0]}.log").open("wb") as log:
+    def _begin(self, name: str, *command: str) -> None:
+        with (self.folder / f"{name}.log").open("wb") as log:
             self.processes.append(subprocess.Popen(command, env=self.environment, stdout=log, stderr=log))
 
     def _log(self, name: str) -> str:
