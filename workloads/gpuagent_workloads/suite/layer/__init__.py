@@ -1,4 +1,4 @@
-"""Runs one layer again and again, in the shapes of S2."""
+"""Runs one layer again and again, in the shapes of the study S2 (docs/studies.md)."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Finds the most layers that fit into memory, as S2 did: the frontier of convolutions and linear layers."""
+"""Finds the most layers that fit into memory, as the study S2 did: the frontier of convolutions and linear layers."""
 
 import re
 from dataclasses import dataclass
