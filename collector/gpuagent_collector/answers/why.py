@@ -368,7 +368,7 @@ def render_settled(ladder: Ladder) -> Answer:
     others = [pair for pair in undeclared if pair[0] != changed and len(set(pair[1])) > 1]
     said = (
         "and in no other recorded fact, so there is nothing to separate: the whole difference is its effect. "
-        f"{answer(comparison, most=1)}"
+        + " ".join(answer(comparison, most=1).splitlines())
     )
     if others:
         listed = "; ".join(write_argument(*pair) for pair in others)

@@ -29,6 +29,8 @@ from gpuagent_common.text import counted
 
 _INDENT = " "
 
+ALONE = "There is no other side, so nothing was compared."
+
 # The columns of the overview, as far as some run has them.
 _KEY_METRICS = ("throughput", "step_seconds", "gpu_utilization_percent", "gpu_memory_used_bytes")
 
@@ -59,8 +61,7 @@ def describe_sides(comparison: Comparison, *, most: int) -> str:
         sentences = [f"No run has {primary.name}."]
     said = in_short(sentences, most=most)
     if layout.facet.names != {"all"}:
-        is_alone = len(layout.sides) == 1
-        said.append("There is no other side, so nothing was compared." if is_alone else "Nothing was tested.")
+        said.append(ALONE if len(layout.sides) == 1 else "Nothing was tested.")
     return " ".join(said)
 
 
@@ -213,25 +214,34 @@ def answer(comparison: Comparison, *, most: int = 3) -> str:
     # Without a difference in time the cheaper side is the answer.
     said = [*costs, *results] if is_cost_first(comparison) else [*results, *costs]
     layout, needed = comparison.layout, comparison.needed
-    if len(layout.blocks) == 1:
-        # One workload is named once.
-        name = f"{tell_apart(layout.blocks[0], layout.blocks, briefly=True)}: "
-        for number, sentence in enumerate(said[1:], 1):
-            rest = sentence.removeprefix(name)
-            said[number] = rest if rest == sentence else rest[0].upper() + rest[1:]
     # The repeats that would show the largest difference, where none is shown and a plan has them.
     if needed and not comparison.figures.differs and needed.test.block.workload != SERVING:
         runs = f"{needed.words} runs a side ({percent(POWERS[0])} power)"
         where = f" of {tell_apart(needed.test.block, layout.blocks, briefly=True)}" if len(layout.blocks) > 1 else ""
         said.append(f"Showing a difference of {needed.percent:g} %{where} takes {runs}.")
-    said += _why(comparison, most=most)
     # Workloads that lack the metric that others are compared by.
     primary, blocks = comparison.figures.primary, comparison.figures.blocks
     lacking = [block.block for block in blocks if all(row.metric.name != primary.name for row in block.rows)]
     if primary.name == "throughput" and 0 < len(lacking) < len(blocks):
         names = first_few(list(dict.fromkeys(block.workload for block in lacking)))
         said.append(f"No throughput is known of {names}; --metric run_seconds compares durations.")
-    return " ".join(said)
+    reasons = _why(comparison, most=most)
+    said = _named_once([*said, *reasons])
+    if reasons:
+        first = len(said) - len(reasons)
+        said[first] = f"\n{said[first]}"
+    return " ".join(said).replace(" \n", "\n")
+
+
+def _named_once(sentences: Sequence[str]) -> list[str]:
+    """Return the sentences without the name of a workload that the one before has too."""
+    name, written = "", []
+    for sentence in sentences:
+        lead, _, rest = sentence.partition(": ")
+        is_same = bool(rest) and lead == name
+        written.append(rest[0].upper() + rest[1:] if is_same else sentence)
+        name = lead
+    return written
 
 
 def is_cost_first(comparison: Comparison) -> bool:

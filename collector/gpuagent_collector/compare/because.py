@@ -72,7 +72,7 @@ KINDS: Mapping[str, Kind] = {
     "first_token": Kind("first token", "the first token takes longer", "the first token comes sooner"),
     "tokens": Kind("further tokens", "further tokens take longer", "further tokens take less time"),
     "power": Kind("power", "the GPUs draw more power", "the GPUs draw less power", ("GPU power limit", "GPU used")),
-    "price": Kind("price of the nodes", "the nodes cost more an hour", "the nodes cost less an hour"),
+    "price": Kind("node price", "the nodes cost more an hour", "the nodes cost less an hour"),
     "time": Kind("time", "the work takes longer", "the work takes less time"),
 }
 

@@ -117,7 +117,7 @@ def render(comparison: Comparison) -> Answer:
         sections=[*part_sections(comparison), *_details(comparison)],
         caveats=comparison.caveats,
         next=_next_of_jobs(comparison) if comparison.request.jobs else find_next(comparison),
-        short=answer(comparison, most=1) if layout.is_compared else None,
+        short=answer(comparison, most=1),
         more="the metrics, the hardware and charts over time",
         facts={
             "by": layout.facet.name,

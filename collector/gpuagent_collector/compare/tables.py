@@ -30,16 +30,13 @@ def verdict_table(comparison: Comparison) -> Table:
     # For the header; None: the tests have several units, or none.
     symbols = {_scale(test).symbol for test in figures.tests}
     unit = (symbols.pop() or None) if len(symbols) == 1 else None
-    several = len(figures.blocks) > 1
+    several = len({id(test.block) for test in figures.tests}) > 1
     groups: dict[tuple[str, str], list[Test]] = defaultdict(list)
     for test in figures.tests:
         groups[test.sides].append(test)
     rows: list[Test | Overall | str] = []
-    counts = {_runs(test) for test in figures.tests}
-    # Said once where all rows have as many.
-    common = f", {counts.pop()} runs" if several and len(counts) == 1 else ""
     for sides, tests in groups.items():
-        rows += [_name_both(facet, *sides) + common] if several else []
+        rows += [_name_both(facet, *sides)] if several else []
         rows += tests
         rows += [overall for overall in figures.overall if (overall.side, overall.baseline) == sides]
 
@@ -66,7 +63,7 @@ def verdict_table(comparison: Comparison) -> Table:
 
     columns = (
         Column(None, title, name, left=True),
-        *(() if common else (Column(None, "runs", _runs),)),
+        Column(None, "runs", _runs),
         Column(None, spoken(figures.primary, comparison.request.stat) + (f", {unit}" if unit else ""), medians),
         Column(None, "ratio [interval]", _ratio),
         Column(None, "verdict", _verdict),

@@ -90,7 +90,7 @@ class Answer:
 
     Attributes:
         heading: of the first section.
-        text: the sentences of the answer.
+        text: the sentences of the answer; what begins a paragraph is on a line of its own.
         parts: what else is in the first section, after the text.
         sections: the further ones.
         caveats: the warnings, the gravest first.
@@ -131,7 +131,7 @@ class Answer:
             warnings: of a first screen, the most.
         """
         text = self.short if brief and self.short is not None else self.text
-        sections = [Section(self.heading, [*([text] if text else []), *self.parts])]
+        sections = [Section(self.heading, [*text.splitlines(), *self.parts])]
         sections += [section for section in self.sections if not (brief and section.is_detail)]
         if brief and self.caveats:
             points = tuple((f"{each.text} → {each.remedy}", "") for each in self.caveats[:warnings])
@@ -155,7 +155,7 @@ class Answer:
 
     def record(self) -> dict[str, Any]:
         """Return the object that JSON has."""
-        record = {"answer": self.text, **plain(self.facts), "warnings": plain(self.caveats)}
+        record = {"answer": " ".join(self.text.splitlines()), **plain(self.facts), "warnings": plain(self.caveats)}
         return {**record, "sql": list(self.statements)} if self.statements else record
 
     def json(self) -> str:

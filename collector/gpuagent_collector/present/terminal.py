@@ -6,6 +6,7 @@ A list shows the important columns first, the others where there is room.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any, TextIO
 
 from rich import box
@@ -65,7 +66,7 @@ def _print_document(console: Console, answer: Answer, warnings: int) -> None:
     for section in answer.document(wide=wide, brief=not answer.everything, warnings=warnings):
         heading = Text(harmless(section.heading), style="bold", overflow="ellipsis")
         console.print(Rule(heading, align="left", style="dim"))
-        for part in section.parts:
+        for part, after in zip_longest(section.parts, section.parts[1:]):
             if isinstance(part, Chart):
                 _print_chart(console, part)
                 continue
@@ -75,7 +76,9 @@ def _print_document(console: Console, answer: Answer, warnings: int) -> None:
                 console.print(Text("\n".join(map(str, lines))), soft_wrap=True)
                 continue
             for piece in split_grid(part, console.width) if isinstance(part, Grid) else (part,):
-                console.print(Padding(_renderable(piece, console.width), (0, 0, 1, 0)))
+                # Paragraphs are on lines of their own.
+                blanks = 0 if isinstance(part, str) and isinstance(after, str) else 1
+                console.print(Padding(_renderable(piece, console.width), (0, 0, blanks, 0)))
 
 
 _SHELL_WORDS = re.compile(r"""(?:'[^']*'|"[^"]*"|[^\s'"])+""")

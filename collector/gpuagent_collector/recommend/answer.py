@@ -1,12 +1,14 @@
 """A recommendation in words, as a document of paragraphs and tables, and in every format."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from math import comb
 from typing import Any, NamedTuple
 
 from gpuagent_collector.compare import comparison
 from gpuagent_collector.compare import document as comparing
+from gpuagent_collector.compare.answer import ALONE
 from gpuagent_collector.compare.because import say
 from gpuagent_collector.compare.comparison import compare, find_sweep
 from gpuagent_collector.compare.parts import because_table, with_bars
@@ -20,7 +22,7 @@ from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.recommend.ranking import Ranking, Standing
-from gpuagent_collector.recommend.study import Reasons, Recommendation, Request, recommend
+from gpuagent_collector.recommend.study import Reasons, Recommendation, Request, find_reasons, recommend
 from gpuagent_collector.runs.cells import describe, tell_apart
 from gpuagent_collector.runs.facets import Facet, find_facet
 from gpuagent_collector.runs.find import find_workload
@@ -68,14 +70,14 @@ def answer(recommendation: Recommendation, *, most: int = _SPOKEN_RANKINGS) -> s
         sentences += _choice(ranking, recommendation)
         if because:
             said = say(because, layout.facet, recommendation.specs, layout.sides)
-            sentences += [said] if said else []
+            sentences += [f"\n{said}"] if said else []
         # One reason is enough for the first screen, and an unknown one is none.
         is_known = any(one.shown for one in reasons)
         sentences += why(reasons, layout.facet) if most > 1 or (is_known and not because) else []
     more = len(recommendation.rankings) - most
     if more > 0:
         sentences.append(f"{counted(more, 'more setting')} can be seen with --all.")
-    return " ".join(sentences)
+    return " ".join(sentences).replace(" \n", "\n")
 
 
 def _choice(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
@@ -225,7 +227,19 @@ def answer_recommend(ask: Ask, **asked: Any) -> Answer:
         described = {name: asked[name] for name in ("by", "workload", "experiment", "where", "prices")}
         found = compare(ask, comparison.Request(**described, series=False))
         by = find_sweep(found.layout) if asked["by"] == "platform" else None
-        return render(recommend(ask, Request(**{**asked, "by": by}))) if by else comparing.render(found)
+        return render(recommend(ask, Request(**{**asked, "by": by}))) if by else describe_side(ask, found)
+
+
+def describe_side(ask: Ask, found: comparison.Comparison) -> Answer:
+    """Return the values of the only side that there is, and what bounds the workload there."""
+    layout = found.layout
+    reasons = find_reasons(ask, layout.facet, layout.blocks, found.facts)
+    side = layout.facet.where(layout.sides[0])
+    bounds: list[Part] = [bounds_table([one for of_block in reasons for one in of_block]), bounds_legend()]
+    said = f"All runs are {side}, so there is nothing to choose between."
+    described = comparing.render(found)
+    text = " ".join([described.text.removesuffix(ALONE).rstrip(), said, *why(reasons[0], layout.facet)])
+    return replace(described, text=text, short=text, sections=[Section("Bottlenecks", bounds, is_detail=True)])
 
 
 def render(recommendation: Recommendation) -> Answer:

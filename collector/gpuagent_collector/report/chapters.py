@@ -54,7 +54,8 @@ _PICTURES = (
 def write_answer(report: Report) -> Iterator[Markup]:
     """Yield the same sentences as `collector compare`, the table of tests, and what its words mean."""
     comparison = report.comparison
-    yield prose(answer(comparison), class_="answer")
+    for paragraph in answer(comparison).splitlines():
+        yield prose(paragraph, class_="answer")
     if not comparison.layout.is_compared:
         return
     verdicts = verdict_table(comparison)

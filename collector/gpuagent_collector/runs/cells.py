@@ -13,7 +13,10 @@ from typing import Any
 from gpuagent_collector.errors import NothingToCompareError
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.runs.arguments import (
+    GIVEN,
     NOT_GIVEN,
+    Identity,
+    differing_arguments,
     find_argument,
     identify_command,
     in_order,
@@ -22,7 +25,7 @@ from gpuagent_collector.runs.arguments import (
     write_argument,
 )
 from gpuagent_collector.runs.data import Run
-from gpuagent_collector.runs.facets import CONDITIONS, JOINT, Facet, can_name
+from gpuagent_collector.runs.facets import CONDITIONS, FACETS, JOINT, Facet, can_name
 from gpuagent_collector.runs.words import distinguishing, statuses, telling
 from gpuagent_common.errors import MisuseError
 
@@ -262,9 +265,8 @@ def _check_arguments(runs: Sequence[Run], facet: Facet) -> None:
     for name in (part.argument for part in facet.parts if part.argument):
         if commands and all(find_argument(command, name) == NOT_GIVEN for command in commands):
             close = get_close_matches(name.lstrip("-"), known, n=1)
-            hint = (
-                f"did you mean {known[close[0]]}?" if close else f"there are: {_listed(sorted(known.values())) or '-'}"
-            )
+            hint = f"there are: {_listed(sorted(known.values()))}" if known else "no command has a named argument"
+            hint = f"did you mean {known[close[0]]}?" if close else hint
             raise NothingToCompareError(f"nothing to compare: no command has the argument {name}; {hint}")
 
 
@@ -361,7 +363,59 @@ def _divide(
 
     blocks = [make_block(held, members) for held, members in _by_condition(runs, facet, across).items()]
     whole = make_block((), runs)
-    return [whole] if _count_sides(whole) > 1 and all(_count_sides(block) < 2 for block in blocks) else blocks
+    if _count_sides(whole) > 1 and all(_count_sides(block) < 2 for block in blocks):
+        blocks = [whole]
+    return [part for block in blocks for part in _by_arguments(block, facet)]
+
+
+# From so many runs on each of two sides a command is compared apart from others.
+_REPEATED = 2
+
+
+def _by_arguments(block: Block, facet: Facet) -> list[Block]:
+    """Divide a block by the arguments of its commands that are not compared, where two sides repeat the same ones.
+
+    Runs that were made in pairs stay together, and so do those of commands that are not repeated.
+    """
+    cells = [cell for cell in block.cells if cell.runs]
+    if len(cells) < 2 or facet.describes or any(match_runs(cells[0], other) for other in cells[1:]):
+        return [block]
+    # The rest of each run's command, and a command that has it.
+    rests = {run.run_id: without_arguments(identify_command(run.command), facet.arguments) for run in _runs(cells)}
+    commands = {rests[run.run_id]: run.command for run in _runs(cells)}
+    repeated: Counter[Identity] = Counter()
+    for cell in cells:
+        of_cell = Counter(rests[run.run_id] for run in cell.runs)
+        repeated.update(rest for rest, runs in of_cell.items() if runs >= _REPEATED)
+    chosen = [rest for rest in commands if repeated[rest] > 1]
+    if not chosen or len(commands) == 1:
+        return [block]
+    differing = differing_arguments([[command] for command in commands.values()])
+    names = [name for name, _ in differing if name.lstrip("-") not in facet.arguments]
+    blocks = []
+    for rest in chosen:
+        command = commands[rest]
+        held = {
+            name: find_argument(command, name) if name else " ".join(identify_command(command)[1]) for name in names
+        }
+        # Runs without success are counted where the first of the others are.
+        parts = [_choose_runs(cell, rests, {rest}, others=rest == chosen[0]) for cell in block.cells]
+        blocks.append(replace(block, held={**block.held, **held}, cells=tuple(parts)))
+    single = [_choose_runs(cell, rests, commands.keys() - set(chosen), others=False) for cell in block.cells]
+    if any(cell.runs for cell in single):
+        held = dict.fromkeys(names, "other values")
+        blocks.append(replace(block, held={**block.held, **held}, cells=tuple(single)))
+    return blocks
+
+
+def _runs(cells: Iterable[Cell]) -> list[Run]:
+    return [run for cell in cells for run in cell.runs]
+
+
+def _choose_runs(cell: Cell, rests: Mapping[str, Identity], chosen: Collection[Identity], *, others: bool) -> Cell:
+    """Return a cell with those of its runs that have one of the chosen rests of a command."""
+    runs = tuple(run for run in cell.runs if rests[run.run_id] in chosen)
+    return replace(cell, runs=runs, others=cell.others if others else {})
 
 
 def _count_sides(block: Block) -> int:
@@ -416,7 +470,7 @@ def first_few(texts: Sequence[str], most: int = 2) -> str:
 
 def describe(block: Block) -> str:
     """Return a block in one line: the workload, its parameters and what else was held equal."""
-    return _describe(block.workload, block.settings)
+    return _write_settings(block, block.settings)
 
 
 def tell_apart(block: Block, blocks: Iterable[Block], *, briefly: bool = False) -> str:
@@ -425,12 +479,25 @@ def tell_apart(block: Block, blocks: Iterable[Block], *, briefly: bool = False) 
     `briefly` leaves out settings that distinguish it from no further block than those before.
     """
     others = [other.settings for other in blocks if other.workload == block.workload and other is not block]
-    return _describe(block.workload, (telling if briefly else distinguishing)(block.settings, others))
+    return _write_settings(block, (telling if briefly else distinguishing)(block.settings, others))
 
 
-def _describe(workload: str, settings: Mapping[str, Any]) -> str:
-    texts = {name: " ".join(map(str, value)) if isinstance(value, list) else value for name, value in settings.items()}
-    return " ".join([workload, *(f"{name}={text}" for name, text in texts.items())])
+def _write_settings(block: Block, settings: Mapping[str, Any]) -> str:
+    """Return a workload with settings after its name: `mnist batch-size=32 on satori`, `train.py --procs 2`."""
+    written = [block.workload]
+    for name, value in settings.items():
+        text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+        if name not in block.held:
+            written.append(f"{name}={text}")
+        elif text in ("none", NOT_GIVEN):
+            written.append(f"without {name}")
+        else:
+            written.append(f"{_BEFORE.get(name, name)} {text if text != GIVEN else ''}".rstrip())
+    return " ".join(written)
+
+
+# Before the values of what is held equal; arguments have their names there.
+_BEFORE = {**{facet.name: facet.preposition for facet in FACETS}, "image": "with the image", "": "with"}
 
 
 Held = tuple[tuple[str, str | None], ...]

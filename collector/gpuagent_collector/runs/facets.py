@@ -174,7 +174,9 @@ def _find_one(name: str) -> Facet:
     names = [facet.name for facet in FACETS]
     kinds = get_close_matches(kind, _KEYED, n=1, cutoff=0.5) if key else []
     close = [f"{kinds[0]}:{key}"] if kinds else get_close_matches(name, names, n=1)
-    known = f"there are {', '.join(names)}, argument:{name}, parameter:{name} and label:{name}"
+    known = f"there are {', '.join(names)}, argument:NAME, parameter:NAME and label:NAME"
+    if name == "experiment":
+        known = "--experiment NAME takes one alone, and --by label:KEY compares runs by a label"
     raise MisuseError(f"--by {name} is unknown; {f'did you mean {close[0]}?' if close else known}")
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from gpuagent_collector.runs.cells import Cell
+from gpuagent_collector.runs.cells import Cell, lay_out, tell_apart
 from gpuagent_collector.runs.data import Run, load_facts
+from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import join_imported
 from gpuagent_collector.runs.like import group_like, like_key
 from gpuagent_collector.runs.settings import settings_of
@@ -98,3 +99,30 @@ def test_repeats_at_other_places_are_alike_and_keep_their_order() -> None:
         ["two", "one"],
         ["three"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("procs", "paired", "expected"),
+    [
+        ({"satori": "1122", "vm": "112244"}, False, ["dist --procs 1", "dist --procs 2"]),
+        # Made in pairs, and commands that differ in each run.
+        ({"satori": "12", "vm": "12"}, True, ["dist"]),
+        ({"satori": "123", "vm": "123"}, False, ["dist"]),
+        ({"satori": "113", "vm": "114"}, False, ["dist --procs 1", "dist --procs other values"]),
+    ],
+)
+def test_runs_are_compared_by_their_arguments_where_two_sides_repeat_them(
+    procs: dict[str, str], paired: bool, expected: list[str]
+) -> None:
+    runs = []
+    for side, of_side in procs.items():
+        for number, value in enumerate(of_side):
+            design = {"experiment": "e", "repeat": 1, "nodes": "n"} if paired else {}
+            command = ("python", "dist.py", "--procs", value)
+            runs.append(
+                bare_run(f"{side}-{number}", side=side, status="succeeded", workload="dist", command=command, **design)
+            )
+    layout = lay_out(runs, find_facet("platform"), ("satori", "vm"))
+    assert [tell_apart(block, layout.blocks) for block in layout.blocks] == expected
+    kept = len(layout.runs)
+    assert kept + sum(one.runs for one in layout.left_out) == len(runs)
