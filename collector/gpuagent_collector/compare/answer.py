@@ -326,6 +326,11 @@ def _best_sentence(comparison: Comparison, best: Test) -> str:
     workload = tell_apart(best.block, comparison.layout.blocks, briefly=True)
     ended = [facet.name_side(cell.side) for cell in best.block.cells if cell.has_failed]
     failed = f" ({first_few(ended)} failed)" if ended else ""
+    few = [test for test in tests if test.judgement.verdict is Verdict.TOO_FEW]
+    if 0 < len(few) < len(tests):
+        # What is said is of the others.
+        tests = tuple(test for test in tests if test not in few)
+        failed += " with enough runs"
     first = f"{workload}: of {len(tests) + 1 + len(ended)} {facet.plural}{failed}, "
     first += f"{title} is {'highest' if is_higher else 'lowest'} {facet.where(figure.side)}"
     if is_baseline:

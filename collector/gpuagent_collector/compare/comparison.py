@@ -39,6 +39,7 @@ from gpuagent_collector.runs.repeating import repeat_layout
 from gpuagent_collector.runs.series import CHARTS, Course, load_courses
 from gpuagent_collector.runs.specs import SpecRow, spec_rows
 from gpuagent_collector.runs.words import distinguishing
+from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import MisuseError
 
 SIDES = ("before", "after")
@@ -203,13 +204,15 @@ class Comparison:
     def headline(self) -> Test | None:
         """The test of a sweep's best side, or where the baseline is best, of the next one; None: it is no sweep.
 
-        A sweep has several sides in one block, and a metric of which more or less is better.
+        A sweep has several sides in one block, and a metric of which more or less is better. Sides with too few runs
+        are the best only where all have too few.
         """
         better, tests = self.figures.primary.better, self.figures.tests
         if better is None or len(self.layout.blocks) > 1 or len(tests) < 2:
             return None
         sign = 1 if better is Better.HIGHER else -1
-        return max(tests, key=lambda test: sign * test.other.median)
+        enough = [test for test in tests if test.judgement.verdict is not Verdict.TOO_FEW]
+        return max(enough or tests, key=lambda test: sign * test.other.median)
 
 
 def find_option_tests(layout: Layout, facts: Facts, figures: Figures) -> Iterator[tuple[Facet, tuple[Test, ...]]]:

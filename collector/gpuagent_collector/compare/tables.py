@@ -15,7 +15,7 @@ from gpuagent_collector.present.table import MOST_ROWS, Column, Table, data_tabl
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import tell_apart
-from gpuagent_collector.runs.facets import Facet, name_sides
+from gpuagent_collector.runs.facets import JOINT, Facet, name_sides
 from gpuagent_collector.runs.specs import SpecRow, spec_table
 from gpuagent_collector.runs.words import is_same, percent, spoken, statuses, write_shift
 from gpuagent_collector.statistics.shift import Scale, Shift
@@ -43,8 +43,10 @@ def verdict_table(comparison: Comparison) -> Table:
     baselines = {test.baseline.side for test in figures.tests}
     title = "workload" if several else "side / baseline"
     # The one baseline of several sides is named once.
+    options = JOINT.join(part.option for part in facet.joined if part.option)
     if not several and len(groups) > 1 and len(baselines) == 1:
-        title = f"against {facet.name_side(baselines.pop())}"
+        baseline = baselines.pop()
+        title = f"{options} against {baseline}" if options else f"against {facet.name_side(baseline)}"
 
     def name(row: Test | Overall) -> str:
         if isinstance(row, Overall):
@@ -52,6 +54,8 @@ def verdict_table(comparison: Comparison) -> Table:
         if several:
             return f"{_INDENT}{tell_apart(row.block, comparison.layout.blocks, briefly=True)}"
         other, baseline = row.other.side, row.baseline.side
+        if options and len(groups) > 1:
+            return other
         return facet.name_side(other) if len(groups) > 1 else _name_both(facet, other, baseline)
 
     def medians(row: Test | Overall) -> str:

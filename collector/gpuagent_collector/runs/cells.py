@@ -246,13 +246,11 @@ def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseli
         remedy = f"--by {by} compares what differs in built-in workloads" if by else "try another --by"
         raise NothingToCompareError(f"nothing to compare: no run has a value of {facet.spoken}; {remedy}")
     first = baseline or chosen[0]
-    if not baseline and not asked and facet.usual in chosen:
-        # Of a few runs from another time the natural baseline would show little of the others.
+    if not baseline and not asked:
+        # Against a few runs from another time little of the others would be shown.
         runs_of = Counter(run.side for run in runs if run.side in chosen)
-        if 2 * runs_of[facet.usual] >= max(runs_of.values()):
-            first = facet.usual
-        elif first == facet.usual:
-            first = next(side for side in chosen if side != facet.usual)
+        often = [side for side in chosen if 2 * runs_of[side] >= max(runs_of.values())]
+        first = facet.usual if facet.usual in often else often[0]
     return tuple(sorted(chosen, key=lambda value: value != first))
 
 

@@ -100,7 +100,8 @@ def _compress_rows(
     """Return a tensor in compressed rows; the coordinates are ordered by row, then by column."""
     row_starts = np.concatenate([[0], np.bincount(rows, minlength=shape[0]).cumsum()])
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+        # Some versions of torch ask for a choice that `check_invariants` is.
+        warnings.filterwarnings("ignore", "Sparse (CSR tensor support is in beta|invariant checks are)")
         return torch.sparse_csr_tensor(
             # 32-bit indices, since cuSPARSE is faster with them, and MKL takes no others.
             torch.from_numpy(row_starts.astype(np.int32)),
