@@ -285,6 +285,8 @@ def _results(comparison: Comparison, *, most: int) -> list[str]:
             if best.judgement.verdict is not Verdict.DIFFERS and Verdict.DIFFERS in verdicts:
                 # An option has more runs than a single command, and shows what this one cannot.
                 workload = tell_apart(best.block, comparison.layout.blocks, briefly=True)
+                title = spoken(comparison.figures.primary, comparison.request.stat)
+                effects = effects.replace("makes it", f"makes {title}", 1)
                 said.insert(0, f"{workload}: by option, {effects}.")
             else:
                 said.append(f"By option: {effects}.")

@@ -27,9 +27,11 @@ _INDENT = " "
 def verdict_table(comparison: Comparison) -> Table:
     """Return a row for each test; for several blocks under a heading for each two sides, with the geometric mean."""
     figures, facet = comparison.figures, comparison.layout.facet
-    # For the header; None: the tests have several units, or none.
-    symbols = {_scale(test).symbol for test in figures.tests}
-    unit = (symbols.pop() or None) if len(symbols) == 1 else None
+    # One notation for all rows, with its unit in the header; None: the tests have several units.
+    units = {test.unit for test in figures.tests}
+    values = [side.median for test in figures.tests for side in (test.baseline, test.other)]
+    common = notation(values, units.pop()) if len(units) == 1 else None
+    unit = common.symbol if common else None
     several = len({id(test.block) for test in figures.tests}) > 1
     groups: dict[tuple[str, str], list[Test]] = defaultdict(list)
     for test in figures.tests:
@@ -61,7 +63,7 @@ def verdict_table(comparison: Comparison) -> Table:
     def medians(row: Test | Overall) -> str:
         if isinstance(row, Overall):
             return ""
-        scale = _scale(row)
+        scale = common or _scale(row)
         reference = (scale.write_bare if unit else scale.write)(row.baseline.median)
         return f"{scale.write_bare(row.other.median)} / {reference}"
 

@@ -156,7 +156,7 @@ class Recommendation:
         rankings: at least one.
         because: for each ranking, where the difference between the best side and the next comes from.
         reasons: for each ranking, the bounds of the workload on each of its sides, in their order.
-        again: the command that makes more runs where no side has two; None: some has.
+        again: the command that makes more runs where there are too few; None: there are enough, or it is too long.
     """
 
     request: Request
@@ -214,6 +214,8 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
         raise GpuAgentError(f"no two sides with like runs both have {' and '.join(weights)}: {remedy[lacking]}")
     specs = tuple(spec_rows(layout, facts))
     blocks = [ranking.block for ranking in rankings]
+    judgements = [standing.judgement for ranking in rankings for standing in ranking.standings]
+    is_few = any(judgement and judgement.verdict is Verdict.TOO_FEW for judgement in judgements)
     return Recommendation(
         request=request,
         layout=layout,
@@ -227,7 +229,7 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
         because=tuple(_find_because(ranking, facts, weights) for ranking in rankings),
         specs=specs,
         caveats=find_caveats(layout, facts, specs, rankings, request),
-        again=repeat_layout(ask, layout),
+        again=repeat_layout(ask, layout, USUAL_REPEATS if is_few else None),
     )
 
 

@@ -246,7 +246,8 @@ def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseli
         remedy = f"--by {by} compares what differs in built-in workloads" if by else "try another --by"
         raise NothingToCompareError(f"nothing to compare: no run has a value of {facet.spoken}; {remedy}")
     first = baseline or chosen[0]
-    if not baseline and not asked:
+    is_of_commands = any(part.argument is not None for part in facet.parts)
+    if not baseline and not asked and (facet.usual or is_of_commands):
         # Against a few runs from another time little of the others would be shown.
         runs_of = Counter(run.side for run in runs if run.side in chosen)
         often = [side for side in chosen if 2 * runs_of[side] >= max(runs_of.values())]

@@ -71,7 +71,9 @@ def _longest_gap(facts: Facts) -> str:
 CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     # Sides without figures, and figures that cannot be trusted or show nothing.
     runs.failed_sides,
+    runs.unfinished,
     runs.confounded,
+    runs.different_commands,
     runs.not_interleaved,
     runs.joined,
     hardware.foreign_load,
@@ -85,7 +87,6 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
         "the work may not have been done: let the program wait for them, as a shell does with `wait`",
     ),
     figures.mixed_units,
-    runs.different_commands,
     figures.different_programs,
     *_MEMORY_ERRORS,
     hardware.xid_errors,
@@ -153,7 +154,6 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     runs.left_out,
     runs.excluded,
     runs.cancelled,
-    runs.unfinished,
 )
 
 _DISTURBANCES: tuple[Callable[[Observed], Iterator[Caveat]], ...] = (
