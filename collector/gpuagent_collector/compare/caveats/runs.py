@@ -298,11 +298,11 @@ def _whole_experiments(evidence: Evidence) -> list[str]:
 
 
 def confounded(evidence: Evidence) -> Iterator[Caveat]:
-    """Warn where the sides differ in a condition that is not compared."""
+    """Warn where the sides of a block differ in a condition that is not compared."""
     facet = evidence.layout.facet
     for name in (name for name in CONDITIONS if name not in {facet.name, *facet.fixes, "device"}):
-        values = [sorted({getattr(run, name) or "none" for run in runs}) for runs in evidence.sides.values()]
-        if any(of_side != values[0] for of_side in values):
+        values = next(filter(None, (_differing(block, name) for block in evidence.layout.blocks)), None)
+        if values:
             known = all(getattr(run, name) is not None for runs in evidence.sides.values() for run in runs)
             is_facet = name in _FACET_NAMES and evidence.is_by_facet and (known or name == "limits")
             instead = f", or {evidence.command(by=name)}" if is_facet else ""
@@ -311,6 +311,13 @@ def confounded(evidence: Evidence) -> Iterator[Caveat]:
                 text=f"the sides also differ in {name}: {' / '.join(map(', '.join, values))}",
                 remedy=f"run both sides with the same {name}{instead}",
             )
+
+
+def _differing(block: Block, condition: str) -> list[list[str]] | None:
+    """Return the values of a condition on each side of a block; None: all sides have the same."""
+    sides = [cell.runs for cell in block.cells if cell.runs]
+    values = [sorted({getattr(run, condition) or "none" for run in runs}) for runs in sides]
+    return values if any(of_side != values[0] for of_side in values) else None
 
 
 def find_undeclared(block: Block, facet: Facet) -> list[tuple[str, tuple[tuple[str, ...], ...]]]:
