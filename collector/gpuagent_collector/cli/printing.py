@@ -91,10 +91,13 @@ def report(ask: "Ask", *, source: str, place: Sequence[str], path: Path, inline:
     """Write a page, and beside it, unless it is inline, the charts' library; `asked` are the fields of a request."""
     from gpuagent_collector.compare.answer import answer
     from gpuagent_collector.compare.comparison import Request
+    from gpuagent_collector.compare.document import find_next
     from gpuagent_collector.present.files import appearing
     from gpuagent_collector.present.human import in_unit
+    from gpuagent_collector.present.terminal import shell_lines
     from gpuagent_collector.report.page import library_name, plotly_script, render
     from gpuagent_collector.report.study import make_report
+    from gpuagent_collector.runs.words import read_from
     from gpuagent_collector.times import utc_now
 
     library = None if inline else path.with_name(library_name())
@@ -106,5 +109,10 @@ def report(ask: "Ask", *, source: str, place: Sequence[str], path: Path, inline:
             unfinished.write_text(plotly_script(), encoding="utf-8")
     with appearing(path) as unfinished:
         unfinished.write_text(page, encoding="utf-8")
-    click.echo(textwrap.fill(answer(made.comparison, most=1), shutil.get_terminal_size().columns))
+    columns = shutil.get_terminal_size().columns
+    for paragraph in answer(made.comparison, most=1).splitlines():
+        click.echo(textwrap.fill(paragraph, columns))
     click.echo(f"{path}: {in_unit('bytes')(path.stat().st_size)}, a page for a browser")
+    further = find_next(made.comparison)
+    if further and not further.startswith("collector report"):
+        click.echo("\n".join(["Next:", *shell_lines(read_from(further, place), columns)]))

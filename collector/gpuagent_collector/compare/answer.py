@@ -19,7 +19,7 @@ from gpuagent_collector.present.answer import in_short
 from gpuagent_collector.present.human import Notation, change, in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
-from gpuagent_collector.runs.cells import first_few, tell_apart
+from gpuagent_collector.runs.cells import Layout, first_few, tell_apart
 from gpuagent_collector.runs.facets import Facet
 from gpuagent_collector.runs.words import could_hide, interval, percent, spoken, statuses
 from gpuagent_collector.statistics.repeats import POWERS
@@ -226,21 +226,24 @@ def answer(comparison: Comparison, *, most: int = 3) -> str:
         names = first_few(list(dict.fromkeys(block.workload for block in lacking)))
         said.append(f"No throughput is known of {names}; --metric run_seconds compares durations.")
     reasons = _why(comparison, most=most)
-    said = _named_once([*said, *reasons])
+    said = _named_once([*said, *reasons], layout)
     if reasons:
         first = len(said) - len(reasons)
         said[first] = f"\n{said[first]}"
     return " ".join(said).replace(" \n", "\n")
 
 
-def _named_once(sentences: Sequence[str]) -> list[str]:
-    """Return the sentences without the name of a workload that the one before has too."""
-    name, written = "", []
+def _named_once(sentences: Sequence[str], layout: Layout) -> list[str]:
+    """Return the sentences without the name of a workload that was the last one to be named."""
+    names = {tell_apart(block, layout.blocks, briefly=brief) for block in layout.blocks for brief in (True, False)}
+    last, written = "", []
     for sentence in sentences:
-        lead, _, rest = sentence.partition(": ")
-        is_same = bool(rest) and lead == name
-        written.append(rest[0].upper() + rest[1:] if is_same else sentence)
-        name = lead
+        name, _, rest = sentence.partition(": ")
+        if name in names:
+            written.append(rest[0].upper() + rest[1:] if name == last else sentence)
+            last = name
+        else:
+            written.append(sentence)
     return written
 
 
