@@ -223,7 +223,7 @@ def metric_table(
         figure = row.figures.get(name)
         if figure is None:
             return None
-        return f"{scale(row).write_bare(figure.lowest)} to {scale(row).write(figure.highest)}"
+        return f"{scale(row).write_bare(figure.lowest)} to {scale(row).write_bare(figure.highest)}"
 
     columns = (
         Column(None, "", title, left=True),

@@ -179,7 +179,11 @@ def _load_courses(ask: Ask, comparison: Comparison, block: Block) -> tuple[Cours
 def _matrix(ask: Ask, comparison: Comparison) -> Matrix:
     """Return the usual metrics of all runs of the sides, also where only one side ran something."""
     present = comparison.facts.columns.by_metric
-    names = [name for name in dict.fromkeys((comparison.figures.primary.name, *USUAL_METRICS)) if name in present]
+    primary = comparison.figures.primary.name
+    # What lacks the metric that others are compared by has its duration.
+    lacking = any(all(row.metric.name != primary for row in block.rows) for block in comparison.figures.blocks)
+    wanted = dict.fromkeys((primary, *USUAL_METRICS, *(["run_seconds"] if lacking else [])))
+    names = [name for name in wanted if name in present]
     request = replace(comparison.request, values=comparison.layout.sides)
     return tabulate(ask, request, names, "workload", known=comparison)
 
