@@ -1,4 +1,7 @@
-"""A line about a run at the bottom of a terminal, while the run goes on."""
+"""A line about a run at the bottom of a terminal, while the run goes on.
+
+The line of each ended run of a bench or an experiment is printed by `conducting.RunLines`.
+"""
 
 import contextlib
 import os

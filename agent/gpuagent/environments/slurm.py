@@ -1,4 +1,7 @@
-"""Slurm: the workload is a job step on this node, with the CPUs, memory and GPUs that Slurm gives it."""
+"""Slurm: the workload is a job step on this node, with the CPUs, memory and GPUs that Slurm gives it.
+
+Jobs that others started are recognised and named in `sources/support/slurm.py`.
+"""
 
 import contextlib
 import os

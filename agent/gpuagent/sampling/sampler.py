@@ -1,4 +1,7 @@
-"""The sampler: reads the sources at fixed deadlines that no slow call, disk or network delays."""
+"""The sampler: reads the sources at fixed deadlines that no slow call, disk or network delays.
+
+Each has the agent's `--rate` (`cli/options.py`), or its own `max_rate_hz` where that is lower.
+"""
 
 import contextlib
 import logging

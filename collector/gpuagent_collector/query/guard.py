@@ -3,6 +3,7 @@
 DuckDB parses the statement, and the guard walks its syntax tree: only known kinds of nodes, tables of the store and
 functions without side effects pass. A function that DuckDB adds later is rejected. This is the first of three fences.
 The second is a read-only transaction, the third an instance without external access and with a locked configuration.
+What a viewer's statement may cost is bounded in `growth.py`.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Training of the CIFAR-10 workload.
+"""Training of the CIFAR-10 workload; its options are `Config` in `__init__.py`.
 
 Network, optimizer and normalisation are those of PyTorch's tutorial "Training a Classifier".
 """

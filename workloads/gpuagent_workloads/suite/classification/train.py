@@ -1,4 +1,4 @@
-"""Training of the image classification workloads.
+"""Training of the image classification workloads; its options are `Config` in `__init__.py`.
 
 Optimizer and normalisation are those of pytorch/examples, imagenet/main.py; ViT's optimizer is that of torchvision's
 references, but only matrices decay. Learning rates are for batches of 256 and are scaled to others. Accuracy of the

@@ -1,4 +1,4 @@
-"""Measurement of each operation at each size, and of each pair of ranks."""
+"""Measurement of each operation at each size, and of each pair of ranks; its options are `Config` in `__init__.py`."""
 
 import os
 from collections.abc import Callable, Sequence

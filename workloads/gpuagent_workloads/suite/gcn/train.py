@@ -1,4 +1,4 @@
-"""Training of the GCN workload.
+"""Training of the GCN workload; its options are `Config` in `__init__.py`.
 
 Network, optimizer, split and scaling of the features are those of pytorch/examples, gcn/main.py, without biases. There,
 as here, a step takes the whole graph, and the loss counts the training papers only.

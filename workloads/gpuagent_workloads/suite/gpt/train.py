@@ -1,4 +1,4 @@
-"""Training of the gpt workload.
+"""Training of the gpt workload; its options are `Config` in `__init__.py`.
 
 The optimizer is nanoGPT's (AdamW), with a constant learning rate and without clipping. The sequences of a batch are
 windows of the token stream at random places. The network is GPT-2's: learned positions, layer norm before each part,

@@ -1,4 +1,4 @@
-"""Matrix products for a share of the time."""
+"""Matrix products for a share of the time; its options are `Config` in `__init__.py`."""
 
 import time
 from collections.abc import Callable

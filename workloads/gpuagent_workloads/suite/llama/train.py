@@ -1,4 +1,4 @@
-"""Training of the llama workload.
+"""Training of the llama workload; its options are `Config` in `__init__.py`.
 
 The optimizer is AdamW with the betas and the weight decay of Llama's training (Touvron et al. 2023), at a constant
 learning rate and without clipping. Sequences are windows of the token stream at random places. All ranks together take

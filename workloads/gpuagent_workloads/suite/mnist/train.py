@@ -1,4 +1,4 @@
-"""Training of the MNIST workload.
+"""Training of the MNIST workload; its options are `Config` in `__init__.py`.
 
 Network, optimizer, schedule and normalisation are those of pytorch/examples, mnist/main.py. An epoch's last samples
 share a batch with the next one's first, so that all steps do the same work.

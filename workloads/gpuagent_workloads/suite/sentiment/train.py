@@ -1,4 +1,4 @@
-"""Training of the sentiment workload.
+"""Training of the sentiment workload; its options are `Config` in `__init__.py`.
 
 Vocabulary, embedding, hidden size and loss are those of the sentiment RNN that the studies used.
 
