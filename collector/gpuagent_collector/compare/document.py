@@ -1,5 +1,6 @@
 """A comparison as a document, and in every format."""
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
@@ -158,33 +159,44 @@ def find_next(comparison: Comparison) -> str | None:
     workload = layout.blocks[0].workload
     if workload == SERVING:
         return write_command("serving", request.choice)
-    chosen = {"--experiment": request.experiment, "--where": request.where}
-    prices = {"--prices": request.prices.source if request.prices else None}
     if not comparison.figures.differs and verdicts != {Verdict.EQUAL}:
-        commands = {run.command for cell in layout.blocks[0].cells for run in cell.runs}
-        if len(layout.sides) == 1 and len(commands) > 1:
-            return write_command("compare", {**request.choice, "--by": "command"})
-        by = None if comparison.options else _shared_facet(layout, commands)
-        has_repeats = any(len(cell.runs) > 1 for block in layout.blocks for cell in block.cells)
-        if by and (has_repeats or not comparison.again):
-            return write_command("compare", {**request.choice, "--by": by})
-        if comparison.again:
-            return comparison.again
-        options = {**chosen, "--metric": request.metric if request.metric in BY_NAME else None}
-        if needed := comparison.needed:
-            workload = needed.test.block.workload
-            several = str(needed.comparisons) if needed.comparisons > 1 else None
-            options |= {"--effect": f"{needed.percent:g}", "--comparisons": several}
-        return write_command("plan", options, workload)
+        return _next_of_undecided(comparison)
     if request.event:
-        return write_command("history", chosen, workload)
+        return write_command("history", {"--experiment": request.experiment, "--where": request.where}, workload)
+    prices = {"--prices": request.prices.source if request.prices else None}
     if len(layout.sides) > 2:
         return write_command("recommend", {**request.choice, **prices, "--workload": None}, workload)
+    of_specs = next((caveat.remedy for caveat in comparison.caveats if caveat.code == "different_specs"), "")
+    separating = re.search("`(collector plan [^`]+)`", of_specs)
+    if separating and not comparison.reasons:
+        return separating[1]
     is_traced = any(part.name == "kernels" for because in comparison.reasons for part in because.parts)
     if is_traced and request.where is None:
         named = {**request.choice, "--by": request.by, "--workload": workload}
         return write_command("profile", named, sides=layout.sides)
     return write_command("report", {**request.choice, **prices}, "report.html", sides=request.values)
+
+
+def _next_of_undecided(comparison: Comparison) -> str:
+    """Return the command that makes more runs of what is not decided, or plans them, or compares what runs share."""
+    request, layout = comparison.request, comparison.layout
+    commands = {run.command for cell in layout.blocks[0].cells for run in cell.runs}
+    if len(layout.sides) == 1 and len(commands) > 1:
+        return write_command("compare", {**request.choice, "--by": "command"})
+    by = None if comparison.options else _shared_facet(layout, commands)
+    has_repeats = any(len(cell.runs) > 1 for block in layout.blocks for cell in block.cells)
+    if by and (has_repeats or not comparison.again):
+        return write_command("compare", {**request.choice, "--by": by})
+    if comparison.again:
+        return comparison.again
+    options = {"--experiment": request.experiment, "--where": request.where}
+    options["--metric"] = request.metric if request.metric in BY_NAME else None
+    workload = layout.blocks[0].workload
+    if needed := comparison.needed:
+        workload = needed.test.block.workload
+        several = str(needed.comparisons) if needed.comparisons > 1 else None
+        options |= {"--effect": f"{needed.percent:g}", "--comparisons": several}
+    return write_command("plan", options, workload)
 
 
 def _next_of_jobs(comparison: Comparison) -> str:
