@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 
 from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext
-from gpuagent.sources.support.activity import SparingPace
 from gpuagent.sources.support.gpus import GpuSource, device_rows, parts
+from gpuagent.sources.support.idle_gpus import SparingPace
 from gpuagent.sources.support.nvml_api import Nvml
 
 _MIB = 1 << 20

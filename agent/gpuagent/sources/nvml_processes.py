@@ -11,9 +11,9 @@ from typing import Any
 
 from gpuagent.clock import Instant
 from gpuagent.sources.source import Lane, Reading, SourceContext, Value
-from gpuagent.sources.support.activity import SparingPace, Use
 from gpuagent.sources.support.gpu_processes import IDLE, GpuProcesses, Place, ProcessUse, place_of
 from gpuagent.sources.support.gpus import GpuSource, device_rows, parts
+from gpuagent.sources.support.idle_gpus import SparingPace, Use
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError, NvmlUnsupportedError
 from gpuagent.sources.support.processes import RunProcesses
 from gpuagent_common.keys import key

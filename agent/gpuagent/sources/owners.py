@@ -15,9 +15,9 @@ from gpuagent.clock import Instant
 from gpuagent.errors import SourceUnavailableError
 from gpuagent.redaction import redact_arguments
 from gpuagent.sources.source import Lane, Reading, SourceContext, Value
-from gpuagent.sources.support.activity import Held, Use
 from gpuagent.sources.support.cgroups import parse_mounts
 from gpuagent.sources.support.files import OptionalFile, open_needed, read_text
+from gpuagent.sources.support.idle_gpus import Held, Use
 from gpuagent.sources.support.nvml_api import NvmlError
 from gpuagent.sources.support.owner import MOST_CHARACTERS, Owner, OwnerFacts, without_names
 from gpuagent.sources.support.pod_resources import Kubelet

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from gpuagent.clock import Instant
-from gpuagent.sources.support.activity import Activity, GpuHolders
+from gpuagent.sources.support.idle_gpus import Activity, GpuHolders
 from gpuagent.sources.support.nvml_api import OpenNvml, open_nvml
 
 # A cell of a sample. None is absent, which differs from 0.

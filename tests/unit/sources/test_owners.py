@@ -10,7 +10,7 @@ import pytest
 
 from gpuagent.sources.owners import Owners
 from gpuagent.sources.source import Value
-from gpuagent.sources.support.activity import GpuHolders, Use
+from gpuagent.sources.support.idle_gpus import GpuHolders, Use
 from gpuagent.sources.support.owner import HeldTime
 from gpuagent.sources.support.slurm import held_gpus, slurm_step
 from gpuagent.sources.support.units import Unit, cut_path, parse_unit

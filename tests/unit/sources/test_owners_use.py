@@ -7,7 +7,7 @@ import pytest
 
 from gpuagent.sources.nvml_processes import NvmlProcesses
 from gpuagent.sources.source import Value
-from gpuagent.sources.support.activity import Activity, Use
+from gpuagent.sources.support.idle_gpus import Activity, Use
 from gpuagent.sources.support.nvml_api import nvml_error
 from gpuagent_common.keys import key
 from tests.support.nvml_replay import FIRST, NvmlRecording

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuagent.clock import Instant
-from gpuagent.sources.support.activity import Use
 from gpuagent.sources.support.cgroups import V2, parse_memberships
+from gpuagent.sources.support.idle_gpus import Use
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError, NvmlLostError, NvmlUnsupportedError
 from gpuagent.sources.support.processes import number_at, pid_view, process_of, read_process_file
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from gpuagent.clock import Instant
 from gpuagent.sources.process_tree import RisingSum
 from gpuagent.sources.source import Reading, Value
-from gpuagent.sources.support.activity import Held, Use
+from gpuagent.sources.support.idle_gpus import Held, Use
 from gpuagent.sources.support.pods import Pod
 from gpuagent.sources.support.units import Unit
 from gpuagent.sources.support.work import Step, Work
