@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from operator import itemgetter
 from statistics import median
 from typing import Any
 
@@ -16,15 +17,17 @@ from gpuagent_collector.answers.profile import Study as Profile
 from gpuagent_collector.answers.profile_data import traced_runs
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare import document as comparing
-from gpuagent_collector.compare.answer import overview_table
+from gpuagent_collector.compare.answer import ALONE, describe_sides, overview_table
 from gpuagent_collector.compare.comparison import Comparison, Request, compare, find_sweep
+from gpuagent_collector.compare.figures import Row
 from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.launching.runs import find_parts, read_stored_output
 from gpuagent_collector.present.answer import Answer, Section, Verbatim
 from gpuagent_collector.present.human import duration, in_unit, notation
-from gpuagent_collector.present.table import MOST_ROWS, Column, Table
+from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask, Recorder, literal
 from gpuagent_collector.query.named_runs import NamedRun, find_run
+from gpuagent_collector.runs.arguments import in_order
 from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.runs.find import median_run
 from gpuagent_collector.runs.paragraph import describe_runs
@@ -32,7 +35,7 @@ from gpuagent_collector.runs.parts import load_parts
 from gpuagent_collector.runs.reported import size_text
 from gpuagent_collector.runs.series import Course
 from gpuagent_collector.runs.stragglers import describe_straggler
-from gpuagent_collector.runs.words import write_command
+from gpuagent_collector.runs.words import spoken, write_command
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 
@@ -286,9 +289,11 @@ def details_table(details: Details) -> Table:
     command = read_words(row["command"])
     parameters = read_object(row["parameters"], "parameters")
     labels = read_object(row["labels"], "labels")
+    given = " ".join(f"{name}={value}" for name, value in parameters.items() if value is not None)
+    # A command has those that were given, and the parameters the defaults too.
     known: dict[str, str | None] = {
-        "Command": shlex.join(command),
-        "Parameters": " ".join(f"{name}={value}" for name, value in parameters.items() if value is not None),
+        "Command": shlex.join(_as_typed(command)),
+        **({} if command else {"Parameters": given}),
         "Started": _time(row["started_at"]),
         "Platform": row["platform"],
         "Node": row["hostname"],
@@ -297,6 +302,7 @@ def details_table(details: Details) -> Table:
         "Experiment": row["experiment"],
         "Repeat": _text(row["repeat"]),
         "Labels": " ".join(f"{name}={value}" for name, value in labels.items()),
+        "Parameters": given,
         "Workload": row["workload"],
         "Status": row["status"],
         "Exit code": _text(row["exit_code"]),
@@ -307,6 +313,13 @@ def details_table(details: Details) -> Table:
     }
     columns = (Column(None, "property", left=True), Column(None, "value", left=True))
     return Table(columns, [(title, text) for title, text in known.items() if text])
+
+
+def _as_typed(command: Sequence[str]) -> Sequence[str]:
+    """Return a command of gpuagent's own workloads as a user types it: without the interpreter that ran it."""
+    _, *rest = command or [""]
+    own = ["-m", "gpuagent_workloads", "run"]
+    return ["gpuagent", "run", *rest[len(own) :]] if rest[: len(own)] == own else command
 
 
 def results_section(details: Details) -> Section | None:
@@ -475,16 +488,26 @@ def _profile(ask: Ask, comparison: Comparison) -> Profile | None:
         return None
 
 
-# Operations of a table, lines of a stream, and properties of a run on the first screen.
+# Operations of a table, lines of a stream; properties of a run and settings on the first screen.
 _TOP = 10
 _LINES = 10
+_FIRST_SETTINGS = 8
 _FIRST_PROPERTIES = 6
 # Of more settings than these only the largest are detailed without --all.
 _MOST_BLOCKS = 6
+# Sentences on settings of several workloads; the table has the others.
+_MOST_SAID = 2
 
 
-def answer_show(ask: Ask, *, name: str | None, **asked: Any) -> Answer:
-    """Answer the command; `asked` are the fields of a comparison's request."""
+def answer_show(ask: Ask, *, names: Sequence[str], **asked: Any) -> Answer:
+    """Answer the command; `asked` are the fields of a comparison's request.
+
+    Raises MisuseError: there is more than one name, or as for `study_show`.
+    """
+    if names[1:]:
+        several = write_command("compare", {"--by": "run"}, sides=names)
+        raise MisuseError(f"one name at a time; two runs: `{several}`")
+    name = names[0] if names else None
     return render(study_show(ask, name, Request(**asked, every_chart=asked["everything"])))
 
 
@@ -492,9 +515,17 @@ def render(showing: Showing) -> Answer:
     """Return the answer; CSV has a line for each metric of each setting."""
     comparison, details = showing.comparison, showing.details
     of_comparison = comparing.render(comparison)
-    heading, parts = comparing.first_parts(comparison)
-    if showing.by_command:
-        parts = [replace(overview_table(showing.by_command), most=MOST_ROWS)]
+    heading, _ = comparing.first_parts(comparison)
+    request, table = comparison.request, overview_table(showing.by_command or comparison)
+    among = ""
+    if showing.paragraph and table.rows[1:]:
+        table = _settings_table(table, comparison.layout.blocks[0].workload)
+        among = _describe_range(table, comparison)
+    parts = [replace(table, most=_FIRST_SETTINGS)]
+    if comparison.layout.facet.names == {"all"} and (request.experiment or request.workload):
+        named = [request.workload] if request.workload else []
+        named += [f"the experiment {request.experiment}"] if request.experiment else []
+        heading = f"Values of {' in '.join(named)}"
     text, _, line = showing.paragraph.partition("\n")
     match = _COMMAND.search(line)
     command = match[1] if match else write_command("runs", {"--workload": comparison.layout.blocks[0].workload})
@@ -506,14 +537,15 @@ def render(showing: Showing) -> Answer:
         parts = [replace(details_table(details), most=_FIRST_PROPERTIES, more=lambda _rows: None)]
     return Answer(
         heading=heading,
-        text=" ".join(filter(None, [text or of_comparison.text, showing.straggler])),
+        text=" ".join(
+            filter(None, [text or describe_sides(comparison, most=_MOST_SAID).removesuffix(ALONE).rstrip(), among, showing.straggler]),
+        ),
         parts=parts,
         sections=list(_sections(showing)),
         caveats=[caveat for caveat in comparison.caveats if not details or caveat.code not in _OF_SIDES],
         next=command,
         more="every property, metric, chart and kernel",
         facts={
-            "answer": of_comparison.text,
             **of_comparison.facts,
             "run": record(details) if details else None,
             "courses": [_course(course) for course in comparison.courses],
@@ -524,6 +556,42 @@ def render(showing: Showing) -> Answer:
         csv=of_comparison.csv,
         statements=showing.statements,
     )
+
+
+def _settings_table(table: Table, workload: str) -> Table:
+    """Return the rows of an only workload by its settings, which need its name no more, in their order."""
+    titles = _without_common_words([row["title"].removeprefix(f"{workload} ") for row in table.rows])
+    rows = [{**row, "title": title} for row, title in zip(table.rows, titles, strict=True)]
+    title, *others = table.columns
+    return replace(
+        table,
+        columns=(replace(title, title="settings"), *others),
+        rows=sorted(rows, key=lambda row: in_order(row["title"])),
+    )
+
+
+def _without_common_words(titles: Sequence[str]) -> Sequence[str]:
+    """Return titles without the words with which all begin, such as `python train.py`; words in quotes stay."""
+    while all(" " in title for title in titles) and len({title.partition(" ")[0] for title in titles}) == 1:
+        if {"'", '"'} & set(titles[0].partition(" ")[0]):
+            break
+        titles = [title.partition(" ")[2] for title in titles]
+    return titles
+
+
+def _describe_range(table: Table, comparison: Comparison) -> str:
+    """Return between which settings the primary metric ranges; '' where fewer than two have it."""
+    found: list[tuple[float, str, Row]] = []
+    for row in table.rows:
+        of_metric = row["metrics"].get(comparison.figures.primary.name) or row["metrics"].get("run_seconds")
+        figure = of_metric.figures.get(row["side"]) if of_metric else None
+        if figure is not None:
+            found.append((figure.median, row["title"], of_metric))
+    if len({of_metric.metric.name for *_, of_metric in found}) != 1 or not found[1:]:
+        return ""
+    (least, of_least, of_metric), (most, of_most, _) = min(found, key=itemgetter(0)), max(found, key=itemgetter(0))
+    title, scale = spoken(of_metric.metric, comparison.request.stat), notation([least, most], of_metric.unit)
+    return f"Their {title} ranges from {scale.write_bare(least)} ({of_least}) to {scale.write(most)} ({of_most})."
 
 
 # Warnings that a single run is one node's, and that it failed, are no news.
@@ -542,7 +610,7 @@ def _course(course: Course) -> dict[str, Any]:
 
 
 def _sections(showing: Showing) -> Iterator[Section]:
-    """Yield everything. On the first screen are the phases of one run, or its output where it failed."""
+    """Yield everything; on the first screen is the output of a run that failed."""
     comparison, details = showing.comparison, showing.details
     has_failed = details is not None and details.row["status"] not in ("succeeded", "running", "queued")
     output = [section] if details and (section := output_section(details, _LINES)) else []
@@ -555,7 +623,7 @@ def _sections(showing: Showing) -> Iterator[Section]:
     )
     for course in [course for course in comparison.courses if course.phases][:1]:
         table = Table(columns, course.phases)
-        yield Section(f"Phases of {course.run.run_id}", [table], is_detail=has_failed or details is None)
+        yield Section(f"Phases of {course.run.run_id}", [table], is_detail=True)
     yield from comparing.part_sections(comparison)
     if showing.stacks:
         yield stacks_section(showing.stacks)

@@ -321,7 +321,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         function="answers.show:answer_show",
         finds_more=True,
         options=(
-            click.argument("name", required=False, metavar="[RUN|PLATFORM|EXPERIMENT|WORKLOAD]"),
+            click.argument("names", nargs=-1, metavar="[RUN|PLATFORM|EXPERIMENT|WORKLOAD]"),
             *(WORKLOAD, RUNS, STATS, EACH, PRICES),
         ),
     ),

@@ -73,7 +73,7 @@ def describe_runs(ask: Ask, runs: Sequence[Run], facts: Facts, others: Mapping[s
     elif figures:
         sentences.append(f"{'Medians: ' if len(succeeded) > 1 else ''}{', '.join(figures)}.")
     if (
-        succeeded
+        settings == 1
         and succeeded[0].command
         and not any(" step" in figure for figure in figures)
         and not facts.values(succeeded, "throughput")
@@ -100,7 +100,7 @@ def _figures(ask: Ask, runs: Sequence[Run], facts: Facts) -> Iterator[str]:
         return notation(values, unit or metric.unit).write(median(values)) if values else None
 
     if len(runs) > 1 and (seconds := facts.values(runs, "run_seconds")):
-        yield duration(median(seconds))
+        yield f"run duration {duration(median(seconds))}"
     yield from _steps(ask, runs, write(_METRICS["step_seconds"]))
     units = {facts.units.get(run.run_id) or ITEMS for run in runs}
     if len(units) == 1 and (rate := write(_METRICS["throughput"], units.pop())):

@@ -107,6 +107,43 @@ def test_unknown_and_ambiguous_names_are_rejected(call: Collector) -> None:
     assert "begin with run-" in err
 
 
+def test_two_names_are_two_runs_to_compare(call: Collector, filled: Callable[[Fill], Path]) -> None:
+    code, _, err = call("show", "run-0", "run-1")
+    assert code == 2
+    assert f"`collector compare --store {filled(FILLS['show'])} --by run run-0 run-1`" in err
+
+
+def test_one_side_is_shown_without_a_word_on_others(call: Collector) -> None:
+    code, out, _ = call("show", "lab")
+    assert code == 0
+    assert "Values of lab" in out
+    assert "no other side" not in out
+
+
+def test_the_first_screen_of_a_workload_has_the_command_as_it_was_typed(call: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "typed.duckdb"
+    command = ["/opt/bin/python3", "-m", "gpuagent_workloads", "run", "mnist", "--param", "steps=50"]
+    with made_up(path) as store:
+        node = store.node("spruce", "lab")
+        store.next_run(node, parameters={"steps": 50, "warmup": 20}, command=json.dumps(command))
+    out = call("show", "run-0", store=path)[1]
+    assert "gpuagent run mnist --param steps=50" in out
+    assert "warmup=20" not in out
+    assert "warmup=20" in call("show", "run-0", "--all", store=path)[1]
+
+
+def test_settings_of_a_workload_are_in_the_order_of_their_numbers(call: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "settings.duckdb"
+    with made_up(path) as store:
+        node = store.node("spruce", "lab")
+        for size in (128, 32, 8):
+            store.next_run(node, parameters={"size": size}, experiment="sizes", throughput=1000.0 / size)
+    out = " ".join(call("show", "sizes", store=path)[1].split())
+    assert "Values of the experiment sizes" in out
+    assert "throughput ranges from 7.81 (size=128) to 125 items/s (size=8)" in out
+    assert out.index(" size=8 ") < out.index(" size=32 ") < out.index(" size=128 ")
+
+
 def test_runs_with_nothing_but_nulls_are_shown(call: Collector, tmp_path: Path) -> None:
     path = tmp_path / "bare.duckdb"
     with made_up(path) as store:
