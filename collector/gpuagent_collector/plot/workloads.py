@@ -8,7 +8,7 @@ from statistics import median
 
 from matplotlib.axes import Axes
 
-from gpuagent_collector.answers.show import Point, Stack, load_points, load_stacks
+from gpuagent_collector.answers.show_results import Point, Stack, load_points, load_stacks
 from gpuagent_collector.compare.matrix import Selection, label_row
 from gpuagent_collector.plot.picture import Picture, color, line_style
 from gpuagent_collector.present.human import notation

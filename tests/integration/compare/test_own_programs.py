@@ -178,7 +178,9 @@ def test_runs_are_described_in_a_paragraph_with_the_command_to_go_on_with(store:
     assert text.startswith("first-0 succeeded in 16.0 s. 10 measured steps of 1.07 s, 60 items/s, ")
     assert "--workload nanogpt --by command" in command
     text, command = described(store, "first-0", "first-1", "second-1").split("\n")
-    assert text.startswith("2 of 3 runs of nanogpt succeeded, 1 failed. Medians: run duration 16.0 s, 10 measured steps of ")
+    assert text.startswith(
+        "2 of 3 runs of nanogpt succeeded, 1 failed. Medians: run duration 16.0 s, 10 measured steps of "
+    )
     assert "collector logs second-1" in command
 
 
