@@ -64,7 +64,7 @@ def command(
         if once or show_sql or not has_terminal or output_format is not OutputFormat.TABLE:
             from gpuagent_collector.watch.view import print_snapshot
 
-            print_snapshot(first, output_format)
+            print_snapshot(first, output_format, reader.words)
         else:
             from gpuagent_collector.watch.app import watch
 

@@ -1,6 +1,7 @@
 """The view of `collector watch`, and its printing."""
 
 import json
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -150,8 +151,35 @@ def summary(snapshot: Snapshot) -> Iterator[tuple[str, str | None]]:
     yield f"{counted(sum(run.is_open for run in snapshot.runs), 'run')} under way", None
 
 
-def print_snapshot(snapshot: Snapshot, output_format: OutputFormat) -> None:
-    """Print everything that was read as JSON, or the lists of the live view in another format."""
+# Of a list on a terminal, however long the others are.
+_LEAST_ROWS = 3
+
+# Lines beside the rows: the summary, the prompt, and the names of what was read; of a list a blank and its header.
+_LINES_AROUND, _LINES_OF_LIST = 3, 3
+
+# The command that lists all rows of a list.
+_WHOLE = {Scope.NODES: "nodes", Scope.GPUS: "watch", Scope.RUNS: "runs"}
+
+
+def rows_that_fit(rows: Mapping[Scope, int], height: int) -> dict[Scope, int]:
+    """Return how many rows of each list a terminal has room for; the runs have what the nodes and GPUs leave."""
+    left = height - _LINES_AROUND
+    for number in rows.values():
+        left -= _LINES_OF_LIST if number else _LINES_OF_LIST - 1
+    shown = {}
+    for scope, number in rows.items():
+        most = left if scope is Scope.RUNS else left // 2
+        # One line less for that which says how many there are more.
+        shown[scope] = number if number <= most else max(most - 1, min(number, _LEAST_ROWS))
+        left -= shown[scope] + (shown[scope] < number)
+    return shown
+
+
+def print_snapshot(snapshot: Snapshot, output_format: OutputFormat, place: Sequence[str] = ()) -> None:
+    """Print everything that was read as JSON, or the lists of the live view in another format.
+
+    A terminal has as many rows as it has room for. `place` are the words by which commands read the same.
+    """
     if output_format is OutputFormat.JSON:
         fields: dict[str, Any] = asdict(snapshot) | {"taken_at": f"{snapshot.taken_at.isoformat()}Z"}
         for node in fields["nodes"]:
@@ -164,7 +192,11 @@ def print_snapshot(snapshot: Snapshot, output_format: OutputFormat) -> None:
     if output_format is OutputFormat.TABLE:
         console.print(summary_line(snapshot), soft_wrap=True)
         separator = "\n"
-    for listing in select(snapshot, View()).values():
+    listings = select(snapshot, View())
+    shown = {scope: len(listing.rows) for scope, listing in listings.items()}
+    if console.is_terminal:
+        shown = rows_that_fit(shown, console.height)
+    for scope, listing in listings.items():
         sys.stdout.write(separator)
         separator = "\n"
         if output_format is OutputFormat.TABLE and not listing.rows:
@@ -175,9 +207,13 @@ def print_snapshot(snapshot: Snapshot, output_format: OutputFormat) -> None:
             chosen = fitting(listing.columns, listing.rows, console.width)
             for column, width in chosen:
                 table.add_column(column.title, justify=column.alignment, width=width, no_wrap=True)
-            for row in listing.rows:
+            for row in listing.rows[: shown[scope]]:
                 table.add_row(*(cell(column, row, width) for column, width in chosen))
             console.print(table)
+            if shown[scope] < len(listing.rows):
+                command = shlex.join(["collector", _WHOLE[scope], *place])
+                rest = f"… and {len(listing.rows) - shown[scope]:,} more: {command}"
+                console.print(Text(rest, style="dim"), soft_wrap=True)
         else:
             values = {
                 column.title: [

@@ -9,7 +9,7 @@ import pytest
 
 from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_collector.watch.snapshot import Snapshot
-from gpuagent_collector.watch.view import Scope, View, print_snapshot, select
+from gpuagent_collector.watch.view import Scope, View, print_snapshot, rows_that_fit, select
 from gpuagent_common.text import is_dangerous
 from tests.unit.watch.snapshots import GPU, LEFT, NODE, RUN, SNAPSHOT
 
@@ -51,6 +51,30 @@ def test_a_wider_terminal_shows_more_columns(printed: Print) -> None:
     headers = [lines_of(printed(columns=width))[2].split() for width in (50, 80, 160)]
     assert headers[0] == ["node", "age", "CPU", "note"]
     assert set(headers[0]) < set(headers[1]) < set(headers[2])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpus", "runs", "expected"),
+    [(1, 0, 2, (1, 0, 2)), (1, 0, 195, (1, 0, 11)), (2, 16, 195, (2, 4, 4)), (40, 320, 195, (5, 3, 3))],
+)
+def test_a_terminal_shows_the_first_rows_of_long_lists(
+    nodes: int, gpus: int, runs: int, expected: tuple[int, ...]
+) -> None:
+    shown = rows_that_fit({Scope.NODES: nodes, Scope.GPUS: gpus, Scope.RUNS: runs}, 24)
+    assert tuple(shown.values()) == expected
+
+
+def test_a_terminal_names_the_command_that_lists_all_runs(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    runs = [replace(RUN, run_id=f"mnist-{number}") for number in range(195)]
+    print_snapshot(replace(SNAPSHOT, runs=runs), OutputFormat.TABLE, ("--store", "runs.duckdb"))
+    lines = capfd.readouterr().out.splitlines()
+    assert len(lines) <= 22
+    assert "more: collector runs --store runs.duckdb" in lines[-1]
 
 
 def test_a_mig_instance_is_listed_below_its_gpu_and_is_not_counted_as_one(printed: Print) -> None:
