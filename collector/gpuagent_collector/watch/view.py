@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, Generic
 
 import pyarrow as pa
+from rich.console import Console
 from rich.text import Text
 
 from gpuagent_collector.present.data import print_table
@@ -199,21 +200,8 @@ def print_snapshot(snapshot: Snapshot, output_format: OutputFormat, place: Seque
     for scope, listing in listings.items():
         sys.stdout.write(separator)
         separator = "\n"
-        if output_format is OutputFormat.TABLE and not listing.rows:
-            console.print(Text(f"no {listing.row_name}", style="dim"))
-        elif output_format is OutputFormat.TABLE:
-            table = plain_table()
-            # As many of the columns as the terminal has room for.
-            chosen = fitting(listing.columns, listing.rows, console.width)
-            for column, width in chosen:
-                table.add_column(column.title, justify=column.alignment, width=width, no_wrap=True)
-            for row in listing.rows[: shown[scope]]:
-                table.add_row(*(cell(column, row, width) for column, width in chosen))
-            console.print(table)
-            if shown[scope] < len(listing.rows):
-                command = shlex.join(["collector", _WHOLE[scope], *place])
-                rest = f"… and {len(listing.rows) - shown[scope]:,} more: {command}"
-                console.print(Text(rest, style="dim"), soft_wrap=True)
+        if output_format is OutputFormat.TABLE:
+            _print_list(console, listing, shown[scope], shlex.join(["collector", _WHOLE[scope], *place]))
         else:
             values = {
                 column.title: [
@@ -224,6 +212,24 @@ def print_snapshot(snapshot: Snapshot, output_format: OutputFormat, place: Seque
             }
             print_table(pa.table(values), output_format)
         sys.stdout.flush()
+
+
+def _print_list(console: Console, listing: Listing[Any], most: int, whole: str) -> None:
+    """Print the first rows of a list, and the command that lists all where there are more."""
+    if not listing.rows:
+        console.print(Text(f"no {listing.row_name}", style="dim"))
+        return
+    table = plain_table()
+    # As many of the columns as the terminal has room for.
+    chosen = fitting(listing.columns, listing.rows, console.width)
+    for column, width in chosen:
+        table.add_column(column.title, justify=column.alignment, width=width, no_wrap=True)
+    for row in listing.rows[:most]:
+        table.add_row(*(cell(column, row, width) for column, width in chosen))
+    console.print(table)
+    if most < len(listing.rows):
+        rest = f"… and {len(listing.rows) - most:,} more: {whole}"
+        console.print(Text(rest, style="dim"), soft_wrap=True)
 
 
 def summary_line(snapshot: Snapshot) -> Text:
