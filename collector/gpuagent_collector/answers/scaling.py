@@ -2,8 +2,8 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,9 +22,9 @@ from gpuagent_collector.answers.scaling_curves import (
     tell_apart,
 )
 from gpuagent_collector.compare.caveats import find_disturbances
-from gpuagent_collector.present.answer import Answer, Caveat, Legend, Section, in_short
+from gpuagent_collector.present.answer import Answer, Caveat, Section, in_short
 from gpuagent_collector.present.human import in_unit, notation, ratio, significant
-from gpuagent_collector.present.table import Column, Table
+from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import cancelled_caveat
@@ -181,31 +181,53 @@ _SPOKEN_CURVES = 3
 
 def answer(study: Study) -> str:
     """Return the gain of the most ranks of each curve."""
-    sentences = [_sentence(figures, study.curves) for figures in study.curves]
-    return " ".join(in_short(sentences, most=_SPOKEN_CURVES))
+    return " ".join(in_short(_sentences(study, whole=True), most=_SPOKEN_CURVES))
 
 
-def _sentence(figures: CurveFigures, curves: Iterable[CurveFigures]) -> str:
-    """Return the gain of the most ranks with successful runs, and what takes the rest; there are some ranks more."""
+def _sentences(study: Study, *, whole: bool) -> list[str]:
+    """Return the gain of each curve; of several, what takes the rest only on the `whole`."""
+    whole = whole or not study.curves[1:]
+    return [_sentence(figures, study.curves, whole=whole) for figures in sorted(study.curves, key=_support)]
+
+
+def _support(figures: CurveFigures) -> tuple[bool, int]:
+    """Return the key of the order by evidence: what is shown first, then what has the most runs."""
+    is_shown = any(row.speed_up and row.speed_up.is_shown for row in figures.rows)
+    return not is_shown, -sum(len(row.row.trials) for row in figures.rows)
+
+
+def _sentence(figures: CurveFigures, curves: Iterable[CurveFigures], *, whole: bool) -> str:
+    """Return the gain of the most ranks with which one is shown, and what takes the rest."""
     baseline = figures.curve.baseline
-    row, speed_up, efficiency = [
-        (row, row.speed_up, row.efficiency) for row in figures.rows if row.speed_up and row.efficiency
-    ][-1]
-    runs = f"{len(baseline.trials)} and {len(row.row.trials)} runs"
     first = next(each for each in figures.rows if each.row is baseline)
+    known = [(row, row.speed_up, row.efficiency) for row in figures.rows if row.speed_up and row.efficiency]
+    shown = [one for one in known if one[1].is_shown]
+    row, speed_up, efficiency = (shown or known)[-1]
+    name, fewest = tell_apart(figures.curve, curves), ranks_of([baseline.ranks])
+    if speed_up.low is not None and not speed_up.is_shown:
+        above = "" if baseline.ranks == 1 else f" above {fewest}"
+        sentence = f"{name}: no speed-up{above} is shown up to {ranks_of([row.row.ranks])} ({_evidence(row, first)})."
+        return f"{sentence} {figures.straggler}".rstrip() if whole else sentence
     # Those of prices are made of them.
     money = ""
-    for name in (row.measures.keys() & first.measures.keys()).difference(measure.name for measure in MEASURES):
-        before, after = (significant(each.measures[name]) for each in (first, row))
-        money += f", {after} items for one {name.rpartition('_')[2].upper()} instead of {before}"
-    name, factor = tell_apart(figures.curve, curves), significant(speed_up.estimate)
-    fewest, most = ranks_of([baseline.ranks]), ranks_of([row.row.ranks])
-    sentence = f"{name}: {most} have {factor} times the throughput of {fewest} ({interval(speed_up)}, {runs})"
-    if speed_up.low is not None and not speed_up.is_shown:
-        sentence = f"{name}: {most} are not shown to be faster than {fewest} (a speed-up of {factor}, "
-        sentence += f"{interval(speed_up)}, {runs})"
-    sentence += f", an efficiency of {percent(efficiency.estimate)}{money}."
-    return " ".join(filter(None, [sentence, _because(row, first, efficiency.estimate), figures.straggler]))
+    for measure in (row.measures.keys() & first.measures.keys()).difference(each.name for each in MEASURES):
+        before, after = (significant(each.measures[measure]) for each in (first, row))
+        money += f", {after} items for one {measure.rpartition('_')[2].upper()} instead of {before}"
+    sentence = f"{name}: {ranks_of([row.row.ranks])} have {significant(speed_up.estimate)} times the throughput of "
+    sentence += f"{fewest} ({_evidence(row, first, with_factor=False)}), {percent(efficiency.estimate)} of linear"
+    sentence += f"{money}."
+    last = known[-1][0]
+    if last is not row and last.speed_up and last.speed_up.low is not None:
+        sentence += f" With {ranks_of([last.row.ranks])} none is shown ({_evidence(last, first)})."
+    rest = [_because(row, first, efficiency.estimate), figures.straggler] if whole else []
+    return " ".join(filter(None, [sentence, *rest]))
+
+
+def _evidence(row: RowFigures, first: RowFigures, *, with_factor: bool = True) -> str:
+    """Return the interval of a speed-up, and the runs behind it."""
+    assert row.speed_up is not None  # noqa: S101 - a row with runs has one
+    factor = f"ratio {ratio(row.speed_up.estimate)}, " if with_factor else ""
+    return f"{factor}{interval(row.speed_up)}, {len(first.row.trials)} and {len(row.row.trials)} runs"
 
 
 # Less of the efficiency is not worth a cause.
@@ -257,15 +279,22 @@ def answer_scaling(ask: Ask, **asked: Any) -> Answer:
 def render(study: Study) -> Answer:
     """Return the answer; CSV has a line for each number of ranks of each curve."""
     caveats = find_caveats(study)
-    tables = [_speed_ups(figures, study.measures) for figures in study.curves]
+    tables = [_speed_ups([figures], study.measures, about=_curve_record(figures)) for figures in study.curves]
     both = list(zip(study.curves, tables, strict=True))
-    workloads = dict.fromkeys(figures.curve.settings.workload for figures in study.curves)
-    more_runs = [figures.more_runs for figures in study.curves if figures.more_runs]
-    drawn = write_command("plot", {"--workload": next(iter(workloads)), "-o": "scaling.pdf"}, "scaling")
+    workloads = " · ".join(dict.fromkeys(figures.curve.settings.workload for figures in study.curves))
+    kinds = {KINDS[figures.curve.settings.held] for figures in study.curves}
+    kind = kinds.pop() if len(kinds) == 1 else "scaling"
+    ordered = sorted(study.curves, key=_support)
+    more_runs = [figures.more_runs for figures in ordered if figures.more_runs]
+    drawn = write_command(
+        "plot", {"--workload": study.curves[0].curve.settings.workload, "-o": "scaling.pdf"}, "scaling"
+    )
     return Answer(
-        heading=f"Scaling: {' · '.join(workloads)}",
+        heading=f"{kind[0].upper()}{kind[1:]}: {workloads}",
         text=answer(study),
-        sections=[_section(figures, table, study) for figures, table in both],
+        short=" ".join(in_short(_sentences(study, whole=False), most=_SPOKEN_CURVES)),
+        parts=[replace(_speed_ups(ordered, study.measures), most=MOST_ROWS)],
+        sections=[_section(figures, study) for figures in study.curves],
         caveats=caveats,
         next=more_runs[0] if more_runs else drawn,
         more="where the ranks ran, work by GPU and joule, and how to read this",
@@ -293,7 +322,7 @@ def _with_runs(table: Table, figures: CurveFigures) -> list[dict[str, Any]]:
     return rows
 
 
-def _section(figures: CurveFigures, table: Table, study: Study) -> Section:
+def _section(figures: CurveFigures, study: Study) -> Section:
     settings = settings_of(figures.curve).items()
     agreed = ", ".join(f"{name} {value}" for name, value in settings if name != "workload" and value != "none")
     held = figures.curve.settings.held
@@ -319,12 +348,12 @@ def _section(figures: CurveFigures, table: Table, study: Study) -> Section:
     return Section(
         f"{tell_apart(figures.curve, study.curves)}: {KINDS[held]}",
         [
-            Legend("", f"{_WHAT_IS_HELD[held]} All runs agree in {agreed}."),
-            table,
-            Legend("", Table(details, figures.rows)),
-            *(Legend("", table) for table in _efficiencies(figures, study.measures)),
-            Legend("", " ".join(legend)),
+            f"{_WHAT_IS_HELD[held]} All runs agree in {agreed}.",
+            Table(details, figures.rows),
+            *_efficiencies(figures, study.measures),
+            " ".join(legend),
         ],
+        is_detail=True,
     )
 
 
@@ -337,40 +366,52 @@ _WHAT_IS_HELD = {
 }
 
 
-def _speed_ups(figures: CurveFigures, measures: Sequence[Measure]) -> Table:
-    baseline = figures.curve.baseline
+def _speed_ups(
+    curves: Sequence[CurveFigures], measures: Sequence[Measure], about: Mapping[str, Any] | None = None
+) -> Table:
+    """Return a row for each number of ranks; of several curves with the curve's name."""
+    units = {id(row): figures.unit for figures in curves for row in figures.rows}
+    kinds = {figures.curve.settings.held for figures in curves}
+    names = {}
+    for figures in curves:
+        kind = f", {KINDS[figures.curve.settings.held]}" if len(kinds) > 1 else ""
+        names |= {id(row): f"{tell_apart(figures.curve, curves)}{kind}" for row in figures.rows}
+    baselines = [figures.curve.baseline for figures in curves]
 
-    def throughput(row: RowFigures) -> str | None:
+    def throughput(row: RowFigures, within: bool) -> str | None:
         if row.throughput is None:
             return None
-        rate = notation([row.throughput], figures.unit)
-        bounds = "" if row.low is None else f" {_interval(row.low, row.high, rate.write_bare)}"
+        rate = notation([row.throughput], units[id(row)])
+        bounds = f" {_interval(row.low, row.high, rate.write_bare)}" if within and row.low is not None else ""
         return f"{rate.write(row.throughput)}{bounds}"
 
     def speed_up(row: RowFigures) -> str | None:
         shift = row.speed_up
-        if row.row is baseline:
+        if row.row in baselines:
             return "1"
         return f"{ratio(shift.estimate)} {_interval(shift.low, shift.high, ratio)}" if shift else None
 
     def efficiency(row: RowFigures, within: bool) -> str | None:
         shift = row.efficiency
-        if row.row is baseline:
+        if row.row in baselines:
             return "100 %"
         if shift is None:
             return None
         bounds = f" {_interval(shift.low, shift.high, _percent)}" if within else ""
         return f"{_percent(shift.estimate)} %{bounds}"
 
+    named = [Column(None, "runs of", lambda row: names[id(row)], left=True)] if curves[1:] else []
     columns = (
+        *named,
         Column(None, "ranks", _ranks),
         Column("ranks", value="row.ranks"),
         Column("node_count", value="row.nodes"),
         _measure("gpus", "GPUs"),
         Column("n", "runs", lambda row: len(row.row.trials)),
         Column("unsuccessful", value=lambda row: len(row.row.others)),
-        Column("throughput", "throughput", show=in_unit(figures.unit), wide=False),
-        Column(None, "throughput", throughput, wide=True),
+        Column("throughput"),
+        Column(None, "throughput", partial(throughput, within=False), wide=False),
+        Column(None, "throughput", partial(throughput, within=True), wide=True),
         Column("throughput_low", value="low"),
         Column("throughput_high", value="high"),
         *_shift("speed_up"),
@@ -381,7 +422,8 @@ def _speed_ups(figures: CurveFigures, measures: Sequence[Measure]) -> Table:
         _measure("communication_percent", "comm."),
         *(Column(measure.name, value=f"measures.{measure.name}") for measure in measures),
     )
-    return Table(columns, figures.rows, about=_curve_record(figures))
+    rows = [row for figures in curves for row in figures.rows]
+    return Table(columns, rows, about=about)
 
 
 def _shift(name: str) -> tuple[Column, ...]:

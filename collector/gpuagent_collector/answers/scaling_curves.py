@@ -300,8 +300,8 @@ class CurveFigures:
     Attributes:
         unit: of its throughput.
         straggler: the rank that is late with the most ranks, in words; '' where that is unknown.
-        more_runs: the command that makes enough runs of each number of ranks; None: there are enough, or no command
-            makes just these runs.
+        more_runs: the command that makes more runs of each number of ranks; None: a speed-up is shown by enough runs,
+            or no command makes just these runs.
     """
 
     curve: Curve
@@ -371,7 +371,9 @@ def tell_apart(curve: Curve, curves: Iterable[CurveFigures]) -> str:
     """Return the curve's workload and the settings that distinguish it from the other curves."""
     own, others = settings_of(curve), [settings_of(other.curve) for other in curves]
     telling = distinguishing(own, (other for other in others if other["workload"] == own["workload"]))
-    return " ".join([curve.settings.workload, *(f"{name}={value}" for name, value in telling.items())])
+    place = telling.pop("platform", None)
+    where = [f"on {place}"] if place else []
+    return " ".join([curve.settings.workload, *where, *(f"{name}={value}" for name, value in telling.items())])
 
 
 def settings_of(curve: Curve) -> dict[str, str]:
@@ -465,7 +467,9 @@ def study_runs(
         largest = [trial.run for trial in [row for row in curve.rows if row.trials][-1].trials]
         straggler = describe_straggler(load_parts(ask, largest, facts, PartKind.RANK).values())
         unit = facts.unit(members, BY_NAME["throughput"])
-        more_runs = _more_runs(ask, curve)
+        few = any(len(row.trials) < _ENOUGH for row in curve.rows)
+        is_shown = any(row.speed_up and row.speed_up.is_shown for row in rows)
+        more_runs = _more_runs(ask, curve, is_open=few or not is_shown)
         figures.append(CurveFigures(curve=curve, rows=rows, unit=unit, straggler=straggler, more_runs=more_runs))
     placed = {trial.run.run_id for curve in curves for row in curve.rows for trial in row.trials}
     return Study(
@@ -478,8 +482,8 @@ def study_runs(
     )
 
 
-def _more_runs(ask: Ask, curve: Curve) -> str | None:
-    if all(len(row.trials) >= _ENOUGH for row in curve.rows):
+def _more_runs(ask: Ask, curve: Curve, *, is_open: bool) -> str | None:
+    if not is_open:
         return None
     trials = [trial for row in curve.rows for trial in (*row.trials, *row.others)]
     workload, recorded = curve.settings.workload, find_recorded(ask, [trial.run.run_id for trial in trials])

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_collector.answers.scaling import answer, find_caveats
+from gpuagent_collector.answers.scaling import answer, find_caveats, render
 from gpuagent_collector.answers.scaling_curves import Curve, Held, Study, study_scaling, whole
 from gpuagent_collector.compare.comparison import Request, compare
+from gpuagent_collector.present.table import Table
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.ranked import S2_MILLISECONDS, S2_SAMPLES, add_ranked, add_s2
 from tests.integration.compare.synthetic import RUN_SECONDS, Node, SyntheticStore
@@ -371,3 +372,30 @@ def test_the_loss_of_efficiency_has_parts_that_add_up(
     (figures,) = found.curves
     rows = [replace(row, measures={"data_wait_percent": wait}) for row, wait in zip(figures.rows, waits, strict=True)]
     assert words in answer(replace(found, curves=(replace(figures, rows=tuple(rows)),)))
+
+
+def test_without_a_shown_speed_up_the_sentence_says_so_and_more_runs_are_next(store: SyntheticStore) -> None:
+    node = store.node("lab-1", "lab", gpus=["NVIDIA L4"] * 2)
+    for ranks, throughputs in {1: (80, 100, 120, 140, 160), 2: (90, 105, 125, 145, 150)}.items():
+        for throughput in throughputs:
+            add_ranked(store, node, ranks, throughput, parameters={"batch-size": None})
+    rendered = render(study(store))
+    assert "mnist: no speed-up is shown up to 2 ranks (ratio 1.0" in rendered.text
+    assert rendered.next is not None
+    assert rendered.next.startswith("gpuagent bench mnist --vary ranks=1,2")
+
+
+def test_the_answer_begins_with_the_curve_that_is_shown_best(store: SyntheticStore) -> None:
+    for platform, repeats in (("few", 1), ("many", 5)):
+        node = store.node(f"{platform}-1", platform, gpus=["NVIDIA L4"] * 2)
+        for ranks in (1, 2):
+            for number in range(repeats):
+                add_ranked(store, node, ranks, 100.0 * ranks + number, parameters={"batch-size": None})
+    rendered = render(study(store))
+    assert rendered.text.startswith("mnist on many: 2 ranks have 1.98 times the throughput of 1 rank (95 % interval ")
+    assert "% of linear" in rendered.text
+    (table,) = rendered.parts
+    assert isinstance(table, Table)
+    assert [row[:2] for row in table.grid(wide=False).rows] == [
+        (f"mnist on {platform}", ranks) for platform in ("many", "few") for ranks in ("1", "2")
+    ]
