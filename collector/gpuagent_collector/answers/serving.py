@@ -1,12 +1,14 @@
 """`collector serving`: servers of language models over levels of load."""
 
 import json
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from math import log
+from operator import itemgetter
 from typing import Any
 
 from gpuagent_collector.answers.found_load import Found, find_loads, found_section, found_table, write_found
@@ -23,10 +25,12 @@ from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block
 from gpuagent_collector.runs.data import Facts
 from gpuagent_collector.runs.facets import find_facet
+from gpuagent_collector.runs.repeating import find_recorded, write_parameters
 from gpuagent_collector.runs.words import distinguishing, interval, reasons, write_command, write_shift
 from gpuagent_collector.statistics.shift import Scale, Shift, estimate_shift, least_pairs, least_runs
 from gpuagent_collector.statistics.summaries import median_interval
 from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.text import harmless
 
 # Parameters that are levels of load, with the unit of each.
 LOADS = {"rate": "requests/s", "concurrency": "users"}
@@ -155,12 +159,15 @@ class Study:
     Attributes:
         costs: metrics of the cost of a million tokens, one for each currency.
         found: the loads that searches found.
+        search: the command that searches the load at which a side misses the limit; None: each side has such a load,
+            or no command makes just these runs.
     """
 
     chosen: Selection
     curves: tuple[Curve, ...]
     costs: tuple[Metric, ...]
     found: tuple[Found, ...] = ()
+    search: str | None = None
 
     @property
     def lines(self) -> list[tuple[Curve, str]]:
@@ -214,7 +221,34 @@ def study_serving(
     curves = [curve for curve in curves if curve.points] or curves
     stem = f"{COST_PER_MILLION_ITEMS.stem}_"
     costs = tuple(metric for metric in chosen.facts.derived if metric.name.startswith(stem))
-    return Study(chosen=chosen, curves=tuple(curves), costs=costs if currencies_of(costs) else (), found=highest)
+    return Study(
+        chosen=chosen,
+        curves=tuple(curves),
+        costs=costs if currencies_of(costs) else (),
+        found=highest,
+        search=None if highest else _search_higher(ask, chosen, curves),
+    )
+
+
+def _search_higher(ask: Ask, chosen: Selection, curves: Sequence[Curve]) -> str | None:
+    """Return the command that searches from the highest load on, for the side that was loaded least of those."""
+    open_ends = [
+        (points[-1].load, curve, side)
+        for curve in curves
+        for side, points in curve.points.items()
+        if curve.limits.milliseconds and curve.best(side) is points[-1]
+    ]
+    if not open_ends:
+        return None
+    level, curve, side = min(open_ends, key=itemgetter(0))
+    runs = [run.run_id for run in chosen.layout.runs_of(side) if json.loads(run.parameters).get(curve.load) == level]
+    recorded = find_recorded(ask, runs)
+    if not recorded.given:
+        return None
+    limits = {f"slo-{kind}": f"{most:g}" for kind, most in curve.limits.milliseconds.items()}
+    searched = {**limits, "slo-percent": f"{curve.limits.percent:g}", "find": curve.load, curve.load: f"{level:g}"}
+    words = write_parameters(recorded.given | searched)
+    return harmless(shlex.join(["gpuagent", "bench", "serve-load", *words, *recorded.options]))
 
 
 def _load(parameters: Mapping[str, Any]) -> tuple[str, float] | None:
@@ -363,14 +397,19 @@ def _points(curve: Curve) -> Iterator[Point]:
 
 def _places(study: Study, concerns: Any) -> str:
     """Return the sides and loads of the points for which `concerns` is true, in words; '' for none."""
-    found = [
-        f"{side} at {significant(point.load)} {LOADS[curve.load]}"
-        for curve in study.curves
-        for side, points in curve.points.items()
-        for point in points
-        if concerns(point)
-    ]
+    every = [(curve, side, point) for curve in study.curves for side in curve.points for point in curve.points[side]]
+    found = [f"{side} at {_write_load(point.load, curve)}" for curve, side, point in every if concerns(point)]
+    if len(found) == len(every) > 1:
+        return "all runs"
     return f"{', '.join(found[:3])}{f' and {len(found) - 3} more' if len(found) > 3 else ''}"
+
+
+def _write_load(level: float, curve: Curve) -> str:
+    """Return a level of load in words: 1 request/s, 8 users."""
+    unit = LOADS[curve.load]
+    return (
+        f"{significant(level)} {unit.replace('requests', 'request').replace('users', 'user') if level == 1 else unit}"
+    )
 
 
 def answer(study: Study) -> str:
@@ -408,14 +447,16 @@ def _sentences(curve: Curve, study: Study) -> Iterator[str]:
     if len(curve.points) > 1 and not curve.crossings:
         for side, points in [*curve.points.items()][1:]:
             if shift := points[-1].shift:
-                where = f"at {significant(points[-1].load)} {LOADS[curve.load]}"
-                if shift.is_shown:
+                where, evidence = f"at {_write_load(points[-1].load, curve)}", interval(shift)
+                if shift.low is None:
+                    said, evidence = f"{where} the runs are too few to compare {title}", "without an interval"
+                elif shift.is_shown:
                     slower = "higher" if shift.estimate > 1 else "lower"
                     said = f"{where} the {title} of {side} is {change(shift.estimate).lstrip('+−')} {slower}"
                 else:
                     said = f"no measurable difference in {title} {where}"
                 said = said if before else said[0].upper() + said[1:]
-                yield f"{before}{said} (ratio {ratio(shift.estimate)}, {interval(shift)})."
+                yield f"{before}{said} (ratio {ratio(shift.estimate)}, {evidence})."
                 before = ""
                 yield from _seen_in_servers(side, points[-1], curve)
     if len(curve.points) == 1 and not curve.limits.milliseconds:
@@ -466,10 +507,7 @@ def _kept(side: str, curve: Curve, study: Study) -> str:
     units = {"throughput": "tokens/s", ENERGY: "J per token"}
     units |= {metric.name: f"{metric.unit} per million tokens" for metric in study.costs}
     figures = [f"{significant(point.figures[name])} {unit}" for name, unit in units.items() if name in point.figures]
-    load = LOADS[curve.load]
-    if point.load == 1:
-        load = load.replace("requests", "request").replace("users", "user")
-    return f"{side} sustains {significant(point.load)} {load}{extent} ({', '.join(figures)})"
+    return f"{side} sustains {_write_load(point.load, curve)}{extent} ({', '.join(figures)})"
 
 
 def _title(metric: str) -> str:
@@ -492,20 +530,22 @@ def answer_serving(ask: Ask, *, percent: int | None, milliseconds: Mapping[str, 
 def render(study: Study) -> Answer:
     """Return the answer; CSV has a line for each side and load of each curve."""
     layout = study.chosen.layout
-    drawn = (side for curve in study.curves for side in curve.points)
-    sides = list(dict.fromkeys([*layout.sides, *drawn, *(one.side for one in study.found)]))
+    of_curves = (side for curve in study.curves for side in curve.points)
+    sides = list(dict.fromkeys([*layout.sides, *of_curves, *(one.side for one in study.found)]))
     tables = [_data(curve, study) for curve in study.curves]
     found = found_table(study.found, {"throughput": "tokens/s", ENERGY: "J/token", **_cost_titles(study)})
     facts = {"curves": [_facts(curve, table) for curve, table in zip(study.curves, tables, strict=True)]}
+    drawn = write_command("plot", {"--by": layout.facet.name, "-o": "serving.pdf"}, "serving")
+    sections = [*([found_section(found)] if study.found else []), *(_section(curve, study) for curve in study.curves)]
+    # An only table needs no heading of its own.
+    parts = sections.pop().parts if len(sections) == 1 else []
     return Answer(
         heading=f"Serving by {layout.facet.spoken}: {', '.join(sides)}",
         text=answer(study),
-        sections=[
-            *([found_section(found)] if study.found else []),
-            *(_section(curve, study) for curve in study.curves),
-        ],
+        parts=parts,
+        sections=sections,
         caveats=tuple(find_caveats(study)),
-        next=write_command("plot", {"--by": layout.facet.name, "-o": "serving.pdf"}, "serving") if tables else None,
+        next=study.search or (drawn if tables else None),
         more="tokens per second and joules at each load" if tables else "",
         facts={**facts, **({"found": found} if study.found else {})},
         csv=tables or [found],
@@ -559,10 +599,11 @@ def _section(curve: Curve, study: Study) -> Section:
     first = (Column(None, LOADS[curve.load], "load", left=True), Column(None, "side", "side", left=True))
     latency = Table((*first, *_latency(curve)), rows)
     output = Table((*first, *_output(study)), rows)
-    parts: list[Part] = [f"All runs agree in {agreed}."] if agreed else []
-    return Section(
-        tell_apart(curve, study) or f"Latency by {curve.load}", [*parts, latency, Legend("", output), " ".join(notes)]
-    )
+    parts: list[Part] = [Legend("", f"All runs agree in {agreed}.")] if agreed else []
+    ratios = f"; ratios of {_title(curve.limits.metric)} to the first side's" if len(curve.points) > 1 else ""
+    legend = Legend(f"Medians over runs{ratios}.", " ".join(notes))
+    heading = tell_apart(curve, study) or f"Latency by {curve.load}"
+    return Section(heading, [*parts, latency, Legend("", output), legend])
 
 
 def _by_load(curve: Curve) -> Iterator[dict[str, Any]]:

@@ -35,6 +35,9 @@ _MADE = re.compile(rf"slurm_.*|ls[bf].*|rung|command|{'|'.join(RESERVED_LABELS)}
 _BENCHED = ("command", "label:command")
 _MOST_ROUNDS = 20
 
+# Parameters of built-in workloads whose names are those of options of a bench.
+_OF_BENCH = ("output", "rate", "timeout")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
@@ -55,6 +58,12 @@ class Recorded:
     lacks_pattern: bool
 
     @property
+    def given(self) -> dict[str, str]:
+        """The parameters by name, with dashes, whether given as `--steps 60` or as `--param steps=60`."""
+        found = parse_arguments([word for word in self.parameters if word != "--param"])
+        return {name.lstrip("-").replace("_", "-"): value for name, value in found.items()}
+
+    @property
     def lacking(self) -> str:
         """The sentence that names the option that is to be added; '' for none."""
         return "Add the --pattern of these runs to the next command, for throughput." if self.lacks_pattern else ""
@@ -71,10 +80,7 @@ class Recorded:
         values = zip(*(side.split(JOINT) for side in sides), strict=True) if facet.joined else [sides]
         varied = dict(zip((part.option for part in facet.parts), values, strict=True))
         words = ["gpuagent", "bench", *(["--rounds", str(rounds)] if rounds else []), workload]
-        # As `--steps 60`, or as `--param steps=60`.
-        for name, value in parse_arguments([word for word in self.parameters if word != "--param"]).items():
-            option = f"--{name.lstrip('-').replace('_', '-')}"
-            words += [option, value] if option not in varied else []
+        words += write_parameters({name: value for name, value in self.given.items() if f"--{name}" not in varied})
         for option, of_option in varied.items():
             words += ["--vary", f"{option.lstrip('-')}={','.join(dict.fromkeys(of_option))}"]
         return harmless(shlex.join([*words, *self.options]))
@@ -91,6 +97,14 @@ class Recorded:
                 of_value = [] if value is True else [f"{value:.15g}" if isinstance(value, float) else str(value)]
                 options += [f"--{name.replace('_', '-')}", *of_value]
         return command_with(commands, workload, repeats, options)
+
+
+def write_parameters(parameters: Mapping[str, str]) -> list[str]:
+    """Return the words that give parameters of a built-in workload to a bench."""
+    words: list[str] = []
+    for name, value in parameters.items():
+        words += ["--param", f"{name}={value}"] if name in _OF_BENCH else [f"--{name}", value]
+    return words
 
 
 def repeat_layout(ask: Ask, layout: Layout, needed: int | None = None) -> str | None:

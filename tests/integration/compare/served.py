@@ -1,6 +1,7 @@
 """Runs of servers of language models at several loads."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.integration.compare.synthetic import Node, SyntheticStore
@@ -10,12 +11,22 @@ TTFT: Mapping[str, Mapping[float, float]] = {"a": {1: 0.05, 4: 0.10, 8: 0.90}, "
 
 
 def add_served(
-    store: SyntheticStore, node: Node, server: str, rate: float, ttft: float, repeat: int, **more: Any
+    store: SyntheticStore,
+    node: Node,
+    server: str,
+    rate: float,
+    ttft: float,
+    repeat: int,
+    *,
+    command: Sequence[str] = (),
+    **more: Any,
 ) -> None:
     parameters = {"rate": rate, "server": server, "serve": f"start {server}", "input": "256", "slo-ttft": 200.0}
     if server == "unnamed":
         parameters["server"] = None
     request = {"workload": "serve-load", "experiment": "e", "repeat": repeat, "parameters": parameters}
+    if command:
+        request["command"] = json.dumps(command)
     at = store.next_run(node, throughput=None, **request)
     store.report(at, {"throughput": 100 * rate}, unit="tokens/s", phase="measure")
     first = {"ttft_p50_seconds": ttft / 2, "ttft_p90_seconds": ttft}

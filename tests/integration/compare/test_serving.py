@@ -112,8 +112,8 @@ def test_limits_of_the_client_and_failed_requests_are_warned_of(store: Synthetic
     add_served(store, node, "a", 1, 0.1, 1, client_limited=1)
     add_served(store, node, "b", 1, 0.1, 1, request_errors=3)
     texts = {caveat.code: caveat.text for caveat in find_caveats(study(store))}
-    assert "a at 1 requests/s" in texts["client_limited"]
-    assert "b at 1 requests/s" in texts["request_errors"]
+    assert "a at 1 request/s" in texts["client_limited"]
+    assert "b at 1 request/s" in texts["request_errors"]
     assert "few_runs" in texts
     caveats = compare(store.ask, Request(by="parameter:server", series=False)).caveats
     assert "client_limited" in {caveat.code for caveat in caveats}
@@ -164,7 +164,7 @@ def test_a_load_at_which_a_server_fails_is_not_kept(store: SyntheticStore) -> No
     assert "a sustains 1 request/s (" in text
     assert "never keeps it at no measured load" in text
     texts = {caveat.code: caveat.text for caveat in find_caveats(found)}
-    assert texts["unsuccessful"].endswith("never at 1 requests/s")
+    assert texts["unsuccessful"].endswith("never at 1 request/s")
     lines = [(line["side"], line["load"], line["runs"], line["failed_runs"]) for line in render(found).lines()]
     assert ("a", 8, 0, 7) in lines
     # Only the asked sides.
@@ -181,6 +181,19 @@ def test_ticks_of_latency_are_named_in_full_around_all_points(served: SyntheticS
         assert all(lowest < y < highest for one in panel.series for y in one.ys)
         assert [float(name.replace(",", "")) for name in panel.y.names] == pytest.approx(panel.y.ticks)
         assert panel.y.ticks
+
+
+def test_a_limit_that_was_not_reached_is_searched_next(store: SyntheticStore) -> None:
+    node = store.node("spruce", "lab")
+    command = ["python", "-m", "gpuagent_workloads", "run", "serve-load", "--param", "output=16", "--param", "rate=4"]
+    for repeat in range(1, 4):
+        for server in ("a", "b"):
+            add_served(store, node, server, 4, 0.1, repeat, command=[*command, "--param", f"server={server}"])
+    rendered = render(study(store))
+    assert "higher loads are needed to find it. At 4 requests/s the runs are too few to compare" in rendered.text
+    assert rendered.next is not None
+    assert rendered.next.startswith("gpuagent bench serve-load --param output=16 --param rate=4 --server a")
+    assert "--slo-ttft 200 --slo-percent 90 --find rate --platform lab" in rendered.next
 
 
 def test_every_format_has_every_point(served: SyntheticStore) -> None:
@@ -240,7 +253,7 @@ def test_a_figure_shows_the_latency_that_is_limited(store: SyntheticStore) -> No
     assert whole.get_ylabel().startswith("whole answer p90")
     assert (len(whole.lines), len(whole.collections)) == (2, 1)
     assert (len(ttft.lines), len(ttft.collections)) == (1, 0)
-    printed = next(part for part in render(found).document()[1].parts if isinstance(part, Grid))
+    printed = next(part for part in render(found).document()[0].parts if isinstance(part, Grid))
     assert list(printed.header)[3:5] == ["TTFT p90", "whole answer p90"]
 
 
