@@ -372,7 +372,7 @@ def _speed_ups(
     """Return a row for each number of ranks; of several curves with the curve's name."""
     units = {id(row): figures.unit for figures in curves for row in figures.rows}
     kinds = {figures.curve.settings.held for figures in curves}
-    names = {}
+    names: dict[int, str] = {}
     for figures in curves:
         kind = f", {KINDS[figures.curve.settings.held]}" if len(kinds) > 1 else ""
         names |= {id(row): f"{tell_apart(figures.curve, curves)}{kind}" for row in figures.rows}

@@ -17,7 +17,6 @@ def add_served(
     rate: float,
     ttft: float,
     repeat: int,
-    *,
     command: Sequence[str] = (),
     **more: Any,
 ) -> None:

@@ -64,6 +64,7 @@ def test_each_side_keeps_the_limit_up_to_a_load_and_they_cross_between_two(serve
 
 def test_what_servers_say_of_themselves_stands_beside_a_difference(store: SyntheticStore) -> None:
     node = store.node("spruce", "lab", gpus=["NVIDIA L4"])
+    own: dict[str, Any]
     for repeat in range(1, 8):
         own = {"server_requests_waiting": 25.0, "server_prefix_hit_percent": 71.0, "server_preemptions": 0.0}
         add_served(store, node, "a", 8, 0.9 + 0.01 * repeat, repeat, **own)
