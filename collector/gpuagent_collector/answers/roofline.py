@@ -34,7 +34,7 @@ from gpuagent_collector.present.answer import Answer, Caveat, Legend, Part, Sect
 from gpuagent_collector.present.human import in_unit, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.cells import CANCELLED, cancelled_caveat, first_few
+from gpuagent_collector.runs.cells import CANCELLED, first_few
 from gpuagent_collector.runs.data import Run, load_facts, load_runs
 from gpuagent_collector.runs.facets import CONDITIONS, Facet, find_facet
 from gpuagent_collector.runs.find import ROOFS, find_runs, only_with
@@ -325,8 +325,6 @@ def _of_runs(study: Study) -> Iterator[Caveat]:
         statuses = [run.status or "unknown" for run in study.unsuccessful]
         text = f"runs that are in no point: {_count(status.replace('_', ' ') for status in statuses)}"
         yield Caveat(code="unsuccessful", text=text, remedy=f"reasons: {reasons(statuses)}")
-    if study.cancelled:
-        yield cancelled_caveat(str(len(study.cancelled)))
 
 
 def _count(names: Iterable[str]) -> str:
@@ -379,7 +377,12 @@ def _describe_share(point: Point) -> str:
         if shares.roof_percent is not None:
             least = "at least " if point.traffic_by is Traffic.LEAST else ""
             side = f"{shares.side.value} " if shares.side else ""
-            return f"{least}{significant(shares.roof_percent, 2)} % of the {name} {side}roof"
+            # Without a side the place of the point is known as a bound alone, and so is the roof there.
+            of_roof = "roof"
+            if shares.side is None and shares.roof_percent:
+                height = in_unit("FLOP/s")(100 * point.flops_per_second / shares.roof_percent)
+                of_roof = f"roof, which is {height} there"
+            return f"{least}{significant(shares.roof_percent, 2)} % of the {name} {side}{of_roof}"
     for name, shares in sources:
         if shares.mfu_percent is not None:
             return f"{significant(shares.mfu_percent, 2)} % of the {name} peak of its arithmetic"
@@ -437,8 +440,11 @@ def render(study: Study) -> Answer:
 
 
 def _next(study: Study) -> str:
-    """Return the command that draws the roofline, or that measures roofs where there are none."""
+    """Return the command that says what limits a workload, draws several, or measures roofs where there are none."""
+    workloads = {point.run.workload for roofline in study.rooflines for point in roofline.points}
     if any(roofline.is_drawn for roofline in study.rooflines):
+        if len(workloads) == 1:
+            return write_command("recommend", {"--all": ""}, *workloads)
         by = None if study.facet.name == "platform" else study.facet.name
         return write_command("plot", {"--by": by, "-o": "roofline.pdf"}, "roofline")
     return f"gpuagent run {ROOFS}"

@@ -215,7 +215,9 @@ def test_runs_that_are_in_no_point_make_warnings(store: SyntheticStore, measured
     add_trial(store, measured, {}, status="failed")
     add_trial(store, measured, {}, status="cancelled")
     found = study(store)
-    assert codes(found) == ["measure_short", "left_out", "unsuccessful", "cancelled"]
+    assert codes(found) == ["measure_short", "left_out", "unsuccessful"]
+    # It cannot change a point.
+    assert [run.status for run in found.cancelled] == ["cancelled"]
     assert "runs that are in no point: 1 failed" in [caveat.text for caveat in find_caveats(found)]
     assert "1 cpu-burn" in find_caveats(found)[1].text
 
@@ -276,3 +278,12 @@ def test_without_roofs_there_is_nothing_to_draw(store: SyntheticStore) -> None:
     assert not only_roofline(found).is_drawn
     assert codes(found) == ["no_ceilings"]  # no memory traffic but a GPU's can be counted
     assert render(found).next == "gpuagent run ceilings"
+
+
+def test_a_bound_names_the_height_of_its_roof_and_one_workload_is_explained_next(
+    store: SyntheticStore, measured: Node
+) -> None:
+    add_trial(store, measured, {**fp32(1e12), "minimum_bytes_per_step": 1e9})
+    rendered = render(study(store))
+    assert "% of the measured roof, which is 10 TFLOP/s there; no roof is shown to limit it" in rendered.text
+    assert rendered.next == "collector recommend mnist --all"
