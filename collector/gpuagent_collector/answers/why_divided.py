@@ -20,14 +20,18 @@ from gpuagent_collector.runs.cells import Block, Cell, Layout
 from gpuagent_collector.runs.data import Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs
-from gpuagent_collector.runs.words import interval, spoken, write_shift
+from gpuagent_collector.runs.words import could_hide, interval, spoken, write_command, write_shift
 from gpuagent_collector.statistics.shift import Scale, Shift, Sides, estimate_shift, least_pairs
+from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError
 
 _FACET = find_facet(f"label:{LABEL}")
 
 # With fewer pairs there is no interval at half of alpha, as the rest needs; then runs count as independent.
 _PAIRS = least_pairs(2)
+
+# So many times the repeats are proposed where those that were made leave a fact open.
+_MORE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +62,7 @@ class Division:
     """
 
     sides: tuple[str, str]
+    experiment: str
     workload: str
     metric: Metric
     delta: float
@@ -99,6 +104,7 @@ def divide_ratio(ask: Ask, request: Request, experiment: str) -> Division:
         original = values_of_sides(found.facts, _PAIRS, found.layout.blocks[0], last, found.figures.primary)
     return Division(
         sides=(first, last),
+        experiment=experiment,
         workload=layout.blocks[0].workload,
         metric=figures.primary,
         delta=request.delta,
@@ -195,7 +201,8 @@ def render_division(division: Division) -> Answer:
         Column(None, "pairs", "shown"),
         Column(None, title, "shift", show=partial(write_shift, scale=scale)),
         Column("share", "share", show=lambda share: f"{round(100 * share)} %"),
-        Column("verdict", "verdict"),
+        Column("verdict"),
+        Column(None, "verdict", lambda row: row["verdict"].value if "verdict" in row else ""),
         *(Column(name, value=f"shift.{name}") for name in ("estimate", "low", "high", "alpha")),
     )
     parts = Table(columns, rows)
@@ -211,7 +218,17 @@ def render_division(division: Division) -> Answer:
             "parts": parts,
         },
         csv=[parts],
+        next=_next(division),
     )
+
+
+def _next(division: Division) -> str:
+    """Return the command that makes more repeats while a fact is open, and else the one that compares the rungs."""
+    tests = [part.test for part in division.parts]
+    if any(test.judgement.verdict in (Verdict.NOT_SHOWN, Verdict.TOO_FEW) for test in tests):
+        made = max(figure.runs for test in tests for figure in (test.baseline, test.other))
+        return f"gpuagent experiment run why.yaml --repeats {_MORE * made}"
+    return write_command("compare", {"--by": f"label:{LABEL}", "--experiment": division.experiment})
 
 
 def _answer(division: Division) -> str:
@@ -219,7 +236,8 @@ def _answer(division: Division) -> str:
     shown = [part for part in division.parts if part.test.judgement.verdict.name == "DIFFERS"]
     facts = ", ".join(f"{part.fact} ({ratio(part.test.judgement.shift.estimate)})" for part in shown)
     said = f"From {foot} to {top}, these facts change {spoken(division.metric, None)}: {facts}." if shown else ""
-    said = said or f"No fact is shown to change {spoken(division.metric, None)} from {foot} to {top}."
+    hidden = could_hide([part.test.judgement.shift for part in division.parts])
+    said = said or f"No fact is shown to change {spoken(division.metric, None)} from {foot} to {top}{hidden}."
     if division.rest is None:
         rest = "Without other runs of both sides that have a ratio, the unexplained rest is not known."
     elif division.rest.low is None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from math import log
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from gpuagent_collector.answers.why import (
 )
 from gpuagent_collector.answers.why_divided import divide_ratio, render_division
 from gpuagent_collector.compare.comparison import Request
+from gpuagent_collector.present.table import Table
+from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.integration.compare.filled import Fill
 from tests.integration.compare.synthetic import SyntheticStore
@@ -177,6 +180,22 @@ def test_a_ratio_is_divided_among_the_facts_and_what_they_leave(store: Synthetic
     assert log(divided.ladder.estimate) == pytest.approx(log(0.9 * 0.98), abs=0.002)
     assert divided.rest
     assert (divided.rest.low or 9) <= 0.8 / (0.9 * 0.98) <= (divided.rest.high or 0) < 1
+
+
+def test_open_facts_take_more_repeats_and_shown_ones_are_compared(store: SyntheticStore) -> None:
+    two_sides(store, ratio=0.8)
+    climb(store, EFFECTS)
+    divided = divide_ratio(store.ask, Request(by="environment", values=("bare", "docker")), "why")
+    rendered = render_division(divided)
+    assert rendered.next == "collector compare --by label:rung --experiment why"
+    (table,) = rendered.parts
+    assert isinstance(table, Table)
+    assert [row[-1] for row in table.grid(wide=False).rows] == ["differs", "differs", "=", "=", "", "", ""]
+    (first, *_) = divided.parts
+    judgement = replace(first.test.judgement, verdict=Verdict.NOT_SHOWN)
+    undecided = replace(divided, parts=(replace(first, test=replace(first.test, judgement=judgement)),))
+    made = first.test.other.runs
+    assert render_division(undecided).next == f"gpuagent experiment run why.yaml --repeats {2 * made}"
 
 
 def test_rungs_without_runs_are_counted_with_the_next_one_and_at_the_ends_with_the_rest(store: SyntheticStore) -> None:
