@@ -179,13 +179,12 @@ CHECKS: tuple[Callable[[Study], Iterator[Caveat]], ...] = (
 _SPOKEN_CURVES = 3
 
 
-def answer(study: Study) -> str:
-    """Return the gain of the most ranks of each curve."""
-    return " ".join(in_short(_sentences(study, whole=True), most=_SPOKEN_CURVES))
+def answer(study: Study, *, whole: bool = True) -> str:
+    """Return the gain of each curve; of several, what takes the rest only on the `whole`."""
+    return " ".join(in_short(_sentences(study, whole=whole), most=_SPOKEN_CURVES))
 
 
 def _sentences(study: Study, *, whole: bool) -> list[str]:
-    """Return the gain of each curve; of several, what takes the rest only on the `whole`."""
     whole = whole or not study.curves[1:]
     return [_sentence(figures, study.curves, whole=whole) for figures in sorted(study.curves, key=_support)]
 
@@ -292,7 +291,7 @@ def render(study: Study) -> Answer:
     return Answer(
         heading=f"{kind[0].upper()}{kind[1:]}: {workloads}",
         text=answer(study),
-        short=" ".join(in_short(_sentences(study, whole=False), most=_SPOKEN_CURVES)),
+        short=answer(study, whole=False),
         parts=[replace(_speed_ups(ordered, study.measures), most=MOST_ROWS)],
         sections=[_section(figures, study) for figures in study.curves],
         caveats=caveats,

@@ -84,6 +84,8 @@ def draw(
     picture = write_plot(ask, wanted, path)
     if picture.missing:
         print_error(f"not drawn, because no run has it: {', '.join(picture.missing)}")
+    if picture.said:
+        click.echo(textwrap.fill(picture.said, shutil.get_terminal_size().columns))
     click.echo(f"{path}: {picture.width_mm:.0f} × {picture.height_mm:.0f} mm")
 
 

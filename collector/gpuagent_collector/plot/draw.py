@@ -1,16 +1,20 @@
 """Figures as requested: from what is asked to the kind of figure, and to its data."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
 from gpuagent_collector.answers import roofline
 from gpuagent_collector.answers import scaling_curves as scaling
+from gpuagent_collector.answers.scaling import answer as say_scaling
 from gpuagent_collector.answers.scaling_curves import By
+from gpuagent_collector.answers.serving import answer as say_serving
 from gpuagent_collector.answers.serving import study_serving
 from gpuagent_collector.choices import PartKind
-from gpuagent_collector.compare.comparison import Request
+from gpuagent_collector.compare.answer import answer as say_comparison
+from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.compare.document import compare_what_differs
 from gpuagent_collector.compare.matrix import Selection, choose_runs, stats_in, tabulate_runs
 from gpuagent_collector.metrics import BY_NAME, hint_at
@@ -31,7 +35,7 @@ from gpuagent_collector.runs.cells import choose_sides
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs
-from gpuagent_common.errors import MisuseError
+from gpuagent_common.errors import GpuAgentError, MisuseError
 
 
 class Kind(Enum):
@@ -89,17 +93,20 @@ def _draw_whole(ask: Ask, asked: PlotRequest) -> Picture:
     match name:
         case "roofline":
             runs = _runs(ask, request)
-            return draw_rooflines(roofline.study_runs(ask, find_facet(request.by), runs, request.each), width_mm)
+            found = roofline.study_runs(ask, find_facet(request.by), runs, request.each)
+            return _saying(draw_rooflines(found, width_mm), roofline.answer(found, most=1))
         case "scaling":
             by = By.NODES if request.by == "nodes" else By.RANKS
-            return draw_scaling(scaling.study_runs(ask, _runs(ask, request), request.prices, by), width_mm)
+            curves = scaling.study_runs(ask, _runs(ask, request), request.prices, by)
+            return _saying(draw_scaling(curves, width_mm), say_scaling(curves, whole=False))
         case "serving":
             study = study_serving(ask, request, percent=asked.percent, milliseconds=asked.milliseconds)
-            return draw_serving(study, width_mm)
+            return _saying(draw_serving(study, width_mm), say_serving(study))
         case "frontier":
             return draw_frontier(choose_runs(ask, request, rows), width_mm, delta=request.delta)
         case "because":
-            return draw_because(compare_what_differs(ask, replace(request, series=False)), width_mm)
+            comparison = compare_what_differs(ask, replace(request, series=False))
+            return _saying(draw_because(comparison, width_mm), say_comparison(comparison, most=1))
         case "split":
             request = replace(request, workload=request.workload or MEMORY_LIMIT)
             return draw_split(ask, choose_runs(ask, request, rows), width_mm)
@@ -107,10 +114,20 @@ def _draw_whole(ask: Ask, asked: PlotRequest) -> Picture:
     return draw_links(ask, choose_runs(ask, request, rows), width_mm)
 
 
+def _saying(picture: Picture, words: str) -> Picture:
+    picture.said = words
+    return picture
+
+
 def _draw_metrics(ask: Ask, asked: PlotRequest) -> Picture:
     # Of single runs those that failed have curves too.
     request = replace(asked.request, every_status=asked.request.by == "run")
-    chosen = choose_runs(ask, request, find_facet(asked.rows), stats_in(asked.names))
+    comparison = None
+    if asked.kind in (None, Kind.DOTS, Kind.BARS):
+        # A figure is drawn of runs, too, that cannot be compared, and of what runs report by step.
+        with suppress(GpuAgentError):
+            comparison = compare(ask, replace(request, metric=asked.names[0], series=False))
+    chosen = choose_runs(ask, request, find_facet(asked.rows), stats_in(asked.names), known=comparison)
     kind = asked.kind or _choose_kind(ask, asked.names, chosen)
     if kind is Kind.TIME:
         return draw_over_time(ask, chosen, find_charts(asked.names), asked.width_mm, request.each)
@@ -120,7 +137,7 @@ def _draw_metrics(ask: Ask, asked: PlotRequest) -> Picture:
     draw = draw_bars if kind is Kind.BARS else draw_dots
     picture = draw(matrix, asked.width_mm)
     picture.missing = matrix.missing
-    return picture
+    return _saying(picture, say_comparison(comparison, most=1) if comparison else "")
 
 
 def _choose_kind(ask: Ask, names: Sequence[str], chosen: Selection) -> Kind | None:

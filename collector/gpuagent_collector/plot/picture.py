@@ -170,6 +170,7 @@ class Picture:
         width_mm: of the whole figure.
         note: sentences about what is drawn, below it.
         missing: names that were asked for, and of which the runs have nothing.
+        said: what the figure shows, in words; '' where no answer has them.
         legend: artists with their names, below the panels.
         height_mm: known when the panels are made.
     """
@@ -177,6 +178,7 @@ class Picture:
     width_mm: float
     note: str
     missing: Sequence[str] = ()
+    said: str = ""
     legend: list[tuple[Artist, str]] = field(default_factory=list)
     height_mm: float = 0.0
     figure: Figure = field(init=False)

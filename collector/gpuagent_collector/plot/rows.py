@@ -32,6 +32,8 @@ from gpuagent_collector.statistics.summaries import median_interval
 
 # Height of a side's line of dots, and of its bar with a value.
 _DOTS_MM, _BAR_MM = 2.4, 2.9
+# The circles of runs are so much lower than their median, in lines.
+_BELOW = 0.36
 # A panel with values this far apart has a logarithmic axis.
 _LOGARITHMIC = 30
 # Of a figure's width: names of rows at most.
@@ -62,16 +64,17 @@ def draw_dots(matrix: Matrix, width_mm: float) -> Picture:
     """Return each run as a dot, and the median over runs with its 95 % interval."""
     figures = [figure for line in matrix.lines for figure in line.figures.values()]
     has_lines = any(median_interval(figure.values.tolist()) for figure in figures)
-    lines = ", the line its 95 % interval (sign test, from 6 runs on)" if has_lines else ""
-    note = f"Each run is a small circle; the large mark is the median over runs{lines}."
+    lines = ", the line its 95 % interval (sign test)" if has_lines else ""
+    note = f"Each run is a small circle below; the large mark is the median over runs{lines}."
     picture, panels = _picture(matrix, width_mm, _DOTS_MM, note)
     for axes, scale, marks in panels:
         divisor = scale.divisor
         for y, index, figure in marks:
             own = color(index)
             values, ends = figure.values / divisor, median_interval(figure.values.tolist())
-            dots: dict[str, Any] = {"ls": "none", "marker": "o", "ms": 2.2, "mfc": "none", "mec": QUIET, "mew": 0.4}
-            axes.plot(values, [y] * figure.runs, zorder=2, **dots)
+            dots: dict[str, Any] = {"ls": "none", "marker": "o", "ms": 2.2, "mfc": "white", "mec": QUIET, "mew": 0.4}
+            # Below the line, which would hide them.
+            axes.plot(values, [y + _BELOW] * figure.runs, zorder=5, **dots)
             if ends:
                 axes.plot([end / divisor for end in ends], [y, y], color=own, lw=1.2, zorder=3)
             axes.plot(figure.median / divisor, y, marker=marker(index), color=own, ms=4.2, zorder=4)

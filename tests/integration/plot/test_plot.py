@@ -403,7 +403,8 @@ def test_files_have_the_size_and_the_format_of_their_names(command: Collector, t
     for ending, start in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")):
         path = tmp_path / f"figure{ending}"
         code, out, _ = command("throughput", "-o", str(path), "--width", "85mm")
-        assert (code, out.startswith(f"{path}: 85 × ")) == (0, True)
+        # What the figure shows, as an answer has it, and then its size.
+        assert (code, out.startswith("mnist: throughput is 5 items/s"), f"\n{path}: 85 × " in out) == (0, True, True)
         assert path.read_bytes().startswith(start)
     code, _, err = command(
         "throughput,gpu_power_watts", "--kind", "bars", "--force", "-o", str(tmp_path / "figure.png")
@@ -434,6 +435,8 @@ def test_files_have_the_size_and_the_format_of_their_names(command: Collector, t
         (("frontier", "--each", "node"), 2, "--each node is not for frontier: energy and cost are of whole runs; "),
         (("split", "--each", "rank"), 2, "--each rank is not for split"),
         (("roofline", "--each", "node"), 2, "roofs are of one device; try --each gpu, --each rank"),
+        (("because", "--metric", "run_seconds"), 2, "`collector plot run_seconds -o plot.png`"),
+        ((), 2, "name what to draw"),
         (("throughput", "--width", "2m"), 2, "--width 2m is no width from 60mm to 400mm"),
         (("throughput", "mars"), 2, "no run has the platform mars; there are: lab"),
         (("throughput", "--rows", "color"), 2, "--by color is unknown"),
