@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from gpuagent_collector.answers.profile_data import (
@@ -161,7 +162,7 @@ def _study_medians(ask: Ask, runs: Sequence[Run], facet: Facet, values: Sequence
 # The remedy for runs without a trace.
 HOW_TO_TRACE = (
     "on a GPU every training run takes a short one, except with `--trace false`; "
-    "with `--profile` it traces operators, on a CPU, too"
+    "`gpuagent run --profile` traces operators, on a CPU, too"
 )
 
 
@@ -333,8 +334,20 @@ def answer_profile(ask: Ask, *, top: int, **asked: Any) -> Answer:
     """Answer the command; `asked` as for `study_profile`."""
     if not asked["by"] and (asked["workload"] or asked["experiment"]):
         raise MisuseError("--workload and --experiment need --by; leave them out for named runs")
+    if not asked["values"]:
+        raise MisuseError(_name_newest(ask))
     study = study_profile(ask, **asked)
     return replace(render(study, top=top), next=_next(study, asked))
+
+
+def _name_newest(ask: Ask) -> str:
+    """Return what to name where nothing is named: the newest run with a trace, or how to make one."""
+    traced = traced_runs(ask)
+    runs = [run for run in find_runs(ask, find_facet("platform"), workload=None, experiment=None) if run.started_at]
+    newest = max((run for run in runs if run.run_id in traced), key=attrgetter("started_at"), default=None)
+    if newest is None:
+        return f"no run has a trace: {HOW_TO_TRACE}"
+    return f"name a run, or two to compare; the newest with a trace: `{write_command('profile', {}, newest.run_id)}`"
 
 
 def _next(study: Study, asked: Mapping[str, Any]) -> str:

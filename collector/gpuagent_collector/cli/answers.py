@@ -210,6 +210,21 @@ def _by(words: str) -> Callable[[Any], Any]:
     return _facet("--by", default="platform", show_default=True, callback=check_facet, help=words)
 
 
+def _what_is_drawn(_context: click.Context, _argument: click.Parameter, what: str | None) -> str:
+    if what is None:
+        raise MisuseError(
+            "name what to draw, a metric or a kind: `collector plot throughput -o plot.png`; see: collector plot --help"
+        )
+    return what
+
+
+def _metric_is_first(_context: click.Context, _option: click.Parameter, metric: str | None) -> None:
+    if metric is not None:
+        raise MisuseError(
+            f"plot takes the metric as its first argument: `collector plot {shlex.quote(metric)} -o plot.png`"
+        )
+
+
 # The endings of a report's name.
 _PAGES = (".html", ".htm")
 
@@ -442,7 +457,8 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         ),
         function="cli.printing:draw",
         options=(
-            click.argument("what", metavar="METRIC,...|KIND"),
+            click.argument("what", metavar="METRIC,...|KIND", required=False, callback=_what_is_drawn),
+            click.option("--metric", hidden=True, expose_value=False, callback=_metric_is_first),
             SIDES,
             click.option(
                 "-o",
@@ -717,7 +733,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         ),
         function="answers.profile:answer_profile",
         options=(
-            click.argument("values", nargs=-1, required=True, metavar="RUN [OTHER]"),
+            click.argument("values", nargs=-1, metavar="RUN [OTHER]"),
             _facet(
                 "--by",
                 callback=check_facet,

@@ -117,7 +117,8 @@ def ask_sides_of_files(reader: ReaderOptions, opened: "StreamingReader", asked: 
     from gpuagent_collector.exchange.merge import JoinedReader
 
     assert isinstance(opened, JoinedReader)  # noqa: S101 - so a reader of files is
-    if asked.get("by") == "platform" or asked.get("why"):
+    is_usual = asked.get("by") == "platform" or ("values" in asked and asked.get("by", "") is None)
+    if is_usual or asked.get("why"):
         asked["by"] = opened.by
         if "values" in asked:
             asked["values"] = tuple(opened.sides)

@@ -1,8 +1,10 @@
 """Operations of one run and of two side by side, on stores whose answers are known by hand."""
 
+from typing import Any
+
 import pytest
 
-from gpuagent_collector.answers.profile import Study, answer, find_caveats, study_profile
+from gpuagent_collector.answers.profile import Study, answer, answer_profile, find_caveats, study_profile
 from gpuagent_collector.answers.profile_data import LaneTimes
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.integration.compare.synthetic import Node, SyntheticStore
@@ -189,9 +191,21 @@ def test_one_of_several_workloads_has_to_be_named(store: SyntheticStore, node: N
         study(store, "lab", by="platform")
 
 
+def test_without_a_name_the_newest_run_with_a_trace_is_named(store: SyntheticStore, node: Node) -> None:
+    asked: dict[str, Any] = {"by": None, "workload": None, "experiment": None, "each": None}
+    store.next_run(node)
+    with pytest.raises(MisuseError, match="no run has a trace"):
+        answer_profile(store.ask, top=5, values=(), **asked)
+    add_traced(store, node, [kernel("gemm", 4.0)])
+    traced = store.rows["op_times"][0]["run_id"]
+    store.next_run(node)
+    with pytest.raises(MisuseError, match=f"`collector profile {traced}`"):
+        answer_profile(store.ask, top=5, values=(), **asked)
+
+
 def test_a_run_without_a_trace_says_why_or_how_to_get_one(store: SyntheticStore, node: Node) -> None:
     store.run("untraced", node, start_seconds=0)
-    with pytest.raises(GpuAgentError, match=r"run untraced has .*`--profile`"):
+    with pytest.raises(GpuAgentError, match=r"run untraced has .*`gpuagent run --profile`"):
         study(store, "untraced")
     with pytest.raises(GpuAgentError, match="platform lab that"):
         study(store, "lab", by="platform")
