@@ -412,6 +412,12 @@ def _figures(peers: Peers) -> Table:
         write = scale(place).write_bare
         return f"{write(place.tolerance.low)} to {write(place.tolerance.high)}{' !' if place.is_outside else ''}"
 
+    def percentile_of(place: Place) -> str | None:
+        # Among one peer it says no more than the change does.
+        if place.percentile is None or not place.peers[1:]:
+            return None
+        return f"{significant(place.percentile, 2)} %"
+
     columns = [
         Column(None, "", lambda place: f"{place.metric.title} {place.part}".strip(), left=True),
         Column("figure", value="metric.name"),
@@ -423,7 +429,8 @@ def _figures(peers: Peers) -> Table:
         Column("peers_median", value=lambda place: _median(place.peers)),
         Column(None, "peers (n)", lambda place: counted_median(place.peers, place)),
         Column(None, "change", _ratio),
-        Column("percentile", "percentile", show=lambda share: f"{significant(share, 2)} %"),
+        Column("percentile"),
+        Column(None, "percentile", percentile_of),
         Column(None, "range", range_of),
         Column("range_low", value="tolerance.low"),
         Column("range_high", value="tolerance.high"),

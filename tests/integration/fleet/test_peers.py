@@ -7,6 +7,7 @@ import pytest
 
 from gpuagent_collector.answers.peers import Peers, Request, answer, find_peers, render
 from gpuagent_collector.choices import PartKind
+from gpuagent_collector.present.table import Table
 from gpuagent_collector.statistics.tolerance import Method, tolerance_interval
 from gpuagent_common.errors import MisuseError
 from tests.integration.compare.synthetic import SyntheticStore
@@ -73,6 +74,16 @@ def test_a_range_counts_one_gpu_of_each_node_because_those_of_a_node_are_alike(
         # The parts of each node follow one another.
         assert third.tolerance == tolerance_interval(third.peers[2::3])
         assert (third.tolerance is not None) is has_range
+
+
+def test_a_percentile_among_one_peer_is_not_shown(tmp_path: Path) -> None:
+    with synthetic(tmp_path / "runs.duckdb") as store:
+        for name in ("one", "other"):
+            store.next_run(store.node(name, "fleet"), throughput=1000.0)
+        (table, *_) = render(of_node(store, "one")).parts
+    assert isinstance(table, Table)
+    assert "percentile" not in table.grid(wide=False, whole=False).header
+    assert table.records()[0]["percentile"] is not None
 
 
 def test_without_a_name_the_newest_run_that_has_peers_is_chosen(tmp_path: Path) -> None:
