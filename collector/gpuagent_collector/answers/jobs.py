@@ -87,7 +87,8 @@ def answer_jobs(
     prices: Prices | None = None,
 ) -> Answer:
     """Answer `collector jobs`."""
-    return render(find_jobs(ask, Chosen(user=user, project=project, since=since, limit=limit), prices), since)
+    chosen = Chosen(user=user, project=project, since=since, limit=limit)
+    return render(find_jobs(ask, chosen, prices), chosen)
 
 
 def money(jobs: Sequence[Job], value: str = "cost") -> str | None:
@@ -118,8 +119,8 @@ def columns_of_jobs() -> tuple[Column, ...]:
     )
 
 
-def render(jobs: Sequence[Job], since: timedelta) -> Answer:
-    """Return the list of the jobs seen in this time as an answer; CSV has a line for each job."""
+def render(jobs: Sequence[Job], chosen: Chosen) -> Answer:
+    """Return the list of the chosen jobs as an answer; CSV has a line for each job."""
     columns = (
         *columns_of_jobs(),
         Column("started_at", "since", "row.started_at", show="{:%m-%d %H:%M}".format, left=True),
@@ -142,7 +143,7 @@ def render(jobs: Sequence[Job], since: timedelta) -> Answer:
     table = Table(columns, jobs, keys=1, fits=USUAL_COLUMNS, most=MOST_ROWS)
     return Answer(
         heading="Jobs",
-        text=_sentence(jobs, since),
+        text=_sentence(jobs, chosen),
         parts=[table] * bool(jobs)
         + [
             Legend(
@@ -154,14 +155,17 @@ def render(jobs: Sequence[Job], since: timedelta) -> Answer:
                 "GPUs of its CPUs.",
             ),
         ],
-        next=_next(jobs),
+        next=_next(jobs, chosen),
         more="all jobs, and what the columns are" if jobs else "",
         facts={"jobs": table},
         csv=[table],
     )
 
 
-def _sentence(jobs: Sequence[Job], since: timedelta) -> str:
+def _sentence(jobs: Sequence[Job], chosen: Chosen) -> str:
+    since = chosen.since or A_MONTH
+    if not jobs and (chosen.user or chosen.project):
+        return f"No jobs of {chosen.user or chosen.project} were seen in {period(since)}."
     if not jobs:
         return f"No jobs were seen in {period(since)}. `gpuagent start` reports jobs, unless with --owners off."
     row = jobs[0].row
@@ -186,10 +190,13 @@ def period(since: timedelta) -> str:
     return counted(hours, "hour") if hours % 24 else counted(hours // 24, "day")
 
 
-def _next(jobs: Sequence[Job]) -> str | None:
+def _next(jobs: Sequence[Job], chosen: Chosen) -> str:
+    """Return the command that shows what was idle, else the first job; without jobs all jobs, or what was sampled."""
     if any(job.row["idle_gpu_seconds"] for job in jobs):
         return "collector idle"
-    return command_of_job(jobs[0]) if jobs else None
+    if jobs:
+        return command_of_job(jobs[0])
+    return "collector jobs" if chosen.user or chosen.project else "collector nodes"
 
 
 def command_of_job(job: Job) -> str:
@@ -237,7 +244,7 @@ def answer_idle(
         heading="Held and idle",
         text=_idle_sentence(jobs, since),
         parts=[*([table] if jobs else []), Legend(DEFINITION, DEFINITION)],
-        next=command_of_job(jobs[0]) if jobs else None,
+        next=command_of_job(jobs[0]) if jobs else "collector jobs",
         facts={"definition": DEFINITION, "jobs": table},
         csv=[table],
     )

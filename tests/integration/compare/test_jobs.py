@@ -94,6 +94,13 @@ def test_the_next_command_has_a_hostile_name_as_one_word(store: SyntheticStore) 
         assert "1;" not in words
 
 
+def test_without_jobs_the_next_command_still_leads_on(store: SyntheticStore) -> None:
+    store.only_run()
+    assert answer_jobs(store.ask).next == "collector nodes"
+    assert answer_jobs(store.ask, user="bob").text == "No jobs of bob were seen in 30 days."
+    assert answer_jobs(store.ask, user="bob").next == answer_idle(store.ask).next == "collector jobs"
+
+
 def test_the_pages_of_lists_link_to_each_job(store: SyntheticStore) -> None:
     add_old_job(store, job="vision/<a>")
     pages = Jobs(store.ask, source="runs.duckdb")
