@@ -33,6 +33,10 @@ class StoreIsReadError(StoreIsHeldError):
     """The store cannot be opened for writing as long as commands read its file, which found no collector to ask."""
 
 
+class OlderSchemaError(StoreError):
+    """The store has an older schema, and is opened read-only."""
+
+
 class RejectedRecordsError(GpuAgentError):
     """A message can never be stored, however often it is sent."""
 

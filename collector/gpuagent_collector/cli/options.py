@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from gpuagent_collector.errors import OlderSchemaError
 from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_common.cli import NAME, single
 from gpuagent_common.connection import (
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from gpuagent_collector.exchange.changing import Changer
     from gpuagent_collector.query.reader import StreamingReader
     from gpuagent_collector.query.remote import RemoteReader
+    from gpuagent_collector.store.spec import StoreSpec
 
 
 def stored_workloads(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -124,8 +126,17 @@ class ReaderOptions:
                 yield joined
             return
         from gpuagent_collector.query.reader import open_reader
+        from gpuagent_collector.store.spec import DEFAULT_STORE, Kind, StoreSpec
 
-        reader = open_reader(address=self.address, token_file=self.token_file, store=self.store, tls=self.tls)
+        try:
+            reader = open_reader(address=self.address, token_file=self.token_file, store=self.store, tls=self.tls)
+        except OlderSchemaError:
+            spec = StoreSpec.parse(self.store or DEFAULT_STORE)
+            if spec.kind is Kind.SHARED:
+                raise
+            with self._copy(spec, is_named=is_named) as copied:
+                yield copied
+            return
         if is_named:
             click.echo(f"reading {reader.source}", err=True)
         try:
@@ -134,6 +145,16 @@ class ReaderOptions:
                 click.echo(f"collector: {reader.trouble}", err=True)
         finally:
             reader.close()
+
+    @contextmanager
+    def _copy(self, spec: "StoreSpec", *, is_named: bool) -> Iterator["StreamingReader"]:
+        """Open a copy of the store with the newest schema, as of several stores."""
+        from gpuagent_collector.exchange.merge import join_stores
+
+        with join_stores([spec.path]) as copied:
+            if is_named:
+                click.echo(f"reading an upgraded copy of {spec.path.name}, whose schema is older", err=True)
+            yield copied
 
     @contextmanager
     def open_to_change(self) -> Iterator["Changer"]:

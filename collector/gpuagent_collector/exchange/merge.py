@@ -213,6 +213,8 @@ class JoinedReader(FileReader):
 def join_stores(files: Sequence[Path]) -> Iterator[JoinedReader]:
     """Copy the stores in these files, which are only read, into one that lasts as long as the block.
 
+    A single file has no sides, and is copied because its schema is older.
+
     Yields:
         Its reader.
 
@@ -233,14 +235,14 @@ def join_stores(files: Sequence[Path]) -> Iterator[JoinedReader]:
                 runs.append({row["run_id"] for row in rows})
                 platforms.append({row["platform"] for row in rows})
             for at, (name, own) in enumerate(zip(names, runs, strict=True)):
-                if not own:
+                if not own and len(files) > 1:
                     raise MisuseError(f"{name} has no runs")
                 if common := own & set().union(*runs[:at]):
                     shared = f"{name} and {', '.join(names[:at])} have {counted(len(common), 'run')} in common"
                     raise MisuseError(f"{shared}; a run has one side, so name files of different runs")
             every = [name for of_file in platforms for name in of_file]
             are_platforms = None not in every and len(every) == len(set(every)) == len(files)
-            if not are_platforms:
+            if not are_platforms and len(files) > 1:
                 with store.transaction() as connection:
                     for name, of_file in zip(names, runs, strict=True):
                         connection.execute(_MARK, [utc_now(), json.dumps({_LABEL: name}), sorted(of_file)])

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import duckdb
 
-from gpuagent_collector.errors import StoreError
+from gpuagent_collector.errors import OlderSchemaError, StoreError
 from gpuagent_collector.schema import Migration, check_version, load_migrations, migrate, stored_version
 from gpuagent_collector.store.columns import LongestTexts
 from gpuagent_collector.store.compact import LakeFiles, fold_bookkeeping, fold_states, lake_files, lay_out, tidy_lake
@@ -72,10 +72,11 @@ class Store:
             if not read_only:
                 _upgrade(instance, parsed, schema, now)
             elif check_version(instance.connection, schema) < schema[-1].version and not older:
-                raise StoreError(f"it has an older schema; `collector serve --store {parsed}` upgrades it")
+                raise OlderSchemaError(f"it has an older schema; `collector serve --store {parsed}` upgrades it")
         except StoreError as error:
             instance.connection.close()
-            raise StoreError(f"cannot use the store {parsed}: {error}") from error
+            kind = OlderSchemaError if isinstance(error, OlderSchemaError) else StoreError
+            raise kind(f"cannot use the store {parsed}: {error}") from error
         except duckdb.Error as error:
             instance.connection.close()
             raise StoreError(*explain(parsed, str(error), read_only=read_only)) from error

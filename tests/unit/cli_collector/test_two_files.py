@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuagent_collector.schema import load_migrations
+from gpuagent_collector.store.store import Store
 from tests.support.commands import made_up
 from tests.unit.cli_collector.conftest import Collector
 
@@ -123,3 +125,17 @@ def test_an_answer_is_written_to_a_file_too(collector: Collector, put: Callable[
     assert printed and json.loads(copy.read_text()) == json.loads(collector("compare", store, "--json").out)
     assert "--force" in collector("compare", store, "-o", str(copy)).err
     assert "collector report" in collector("compare", store, "-o", "a.html").err
+
+
+def test_one_file_of_an_older_schema_is_read_as_two_are(collector: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "old.duckdb"
+    with Store.open(str(path), migrations=load_migrations()[:-1]) as store, store.connect() as connection:
+        connection.execute("INSERT INTO sessions (session_id, node_id, platform) VALUES (1, 1, 'satori')")
+        connection.execute(
+            "INSERT INTO run_requests (session_id, node_id, run_id, workload) VALUES (1, 1, 'mnist-1', 'mnist')"
+        )
+    before = path.read_bytes()
+    outcome = collector("query", "--store", str(path), "SELECT run_id, labels FROM runs", "--format", "csv")
+    assert (outcome.code, outcome.out.split()) == (0, ['"run_id","labels"', '"mnist-1",'])
+    assert "an upgraded copy of old.duckdb" in outcome.err
+    assert path.read_bytes() == before
