@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import partial
@@ -16,7 +16,7 @@ from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
 from gpuagent_collector.metrics import BY_NAME, Metric, hint_at
 from gpuagent_collector.present.answer import Answer, Legend, Section
 from gpuagent_collector.present.human import change, in_unit, notation, significant
-from gpuagent_collector.present.table import MOST_ROWS, Column, Table
+from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import Command, name_commands
 from gpuagent_collector.runs.cells import first_few
@@ -252,6 +252,8 @@ def _make_series(
 
 # The answer names so many changes; the tables have the others.
 _MOST_NAMED = 3
+# Of the table, on the first screen.
+_FIRST_HISTORIES = 10
 
 
 def answer(history: History) -> str:
@@ -342,11 +344,11 @@ def render(history: History) -> Answer:
     tables = [_levels(series) for series in history.series]
     both = list(zip(history.series, tables, strict=True))
     legend = _legend(history)
-    is_tested = any(series.is_tested for series in history.series)
+    has_changed = any(series.levels[1:] for series in history.series)
     return Answer(
         heading=f"History of {spoken(history.metric, history.request.stat)}",
         text=answer(history),
-        parts=[_overview(history), *([Legend(legend.partition(". ")[0] + ".", "")] if is_tested else [])],
+        parts=[_overview(history), *([Legend(legend.partition(". ")[0] + ".", "")] if has_changed else [])],
         sections=[
             *(
                 Section(" ".join(filter(None, _settings(series).values())), [table, *_notes(series)], is_detail=True)
@@ -379,7 +381,10 @@ def render(history: History) -> Answer:
 
 
 def _next(history: History) -> str | None:
-    """Return the command that tests a changed fact, shows the first changed run, or makes the runs that are missing."""
+    """Return the command that tests a changed fact, shows the first changed run, or makes the runs that are missing.
+
+    Where nothing changed, it shows the longest history's runs.
+    """
     if history.request.jobs:
         return write_command("peers", {}, sides=[name_of_job(history.series[0].run_ids[-1])])
     if history.recorded:
@@ -393,7 +398,7 @@ def _next(history: History) -> str | None:
         if series.levels[1:]:
             first = len(series.run_ids) - series.levels[-1].runs
             return write_command("show", {}, series.run_ids[first])
-    return None
+    return write_command("show", {}, history.series[0].workload)
 
 
 def _overview(history: History) -> Table:
@@ -414,8 +419,11 @@ def _overview(history: History) -> Table:
     )
     if not any(series.is_tested for series in history.series):
         columns = (*columns[:2], Column(None, "median", columns[2].value), Column(None, "range", _range))
+    elif not any(series.levels[1:] for series in history.series):
+        # Each level is as old as its history.
+        columns = (*columns[:3], columns[4])
     ordered = sorted(history.series, key=lambda series: len(series.levels) == 1)
-    return Table(columns, ordered, most=MOST_ROWS)
+    return Table(columns, ordered, most=_FIRST_HISTORIES)
 
 
 def _range(series: Series) -> str:
@@ -466,7 +474,18 @@ def _names(every: Sequence[Series]) -> Iterator[str]:
         settings.append({**_settings(series), "command": command, "circumstances": ", ".join(apart)})
     for number, own in enumerate(settings):
         chosen = telling(own, [*settings[:number], *settings[number + 1 :]])
+        if chosen.get("command") and "workload" in chosen:
+            chosen = _named_once(chosen)
         yield " ".join(str(text) for text in chosen.values() if text).removesuffix(":") or own["workload"]
+
+
+def _named_once(chosen: Mapping[str, object]) -> dict[str, object]:
+    """Return what tells a series apart without the workload's name before its command, nor an interpreter there."""
+    words = str(chosen["command"]).split(" ")
+    if chosen["workload"] not in words:
+        return dict(chosen)
+    shown = " ".join(words[words.index(str(chosen["workload"])) :])
+    return {name: shown if name == "command" else value for name, value in chosen.items() if name != "workload"}
 
 
 def _notes(series: Series) -> Iterator[str]:

@@ -124,6 +124,25 @@ def test_a_history_is_named_by_what_sets_it_apart_from_those_of_other_workloads(
     assert [row[0] for row in overview.grid().rows] == ["mnist", "train.py --lr 1", "train.py --lr 2"]
 
 
+def test_unchanged_histories_are_named_once_and_lead_to_their_runs(tmp_path: Path) -> None:
+    with synthetic(tmp_path / "runs.duckdb") as store:
+        node = store.node("spruce", "lab")
+        for number in range(8):
+            store.next_run(node, workload="sleep", parameters={}, command='["sleep", "1"]', throughput=1.0)
+            for size in ("32", "128"):
+                command = json.dumps(["python", "train.py", "--batch-size", size, "--lr", size])
+                own: dict[str, Any] = {"workload": "train.py", "command": command, "parameters": {}}
+                store.next_run(node, throughput=1000.0 + number % 2, **own)
+        rendered = render(study_history(store.ask, HistoryRequest()))
+    assert rendered.next == "collector show sleep"
+    (overview,) = rendered.parts
+    assert isinstance(overview, Table)
+    grid = overview.grid(wide=False)
+    assert grid.header == ("history", "runs", "level", "change")
+    named = {f"train.py --batch-size {size} --lr {size}" for size in ("32", "128")}
+    assert {row[0] for row in grid.rows} == {*named, "sleep"}
+
+
 @pytest.fixture
 def run(path: Path) -> Callable[..., Result]:
     def invoke(*arguments: str) -> Result:
