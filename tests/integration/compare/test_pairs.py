@@ -9,6 +9,7 @@ import pytest
 
 from gpuagent_collector.answers.plan import Question, plan_repeats
 from gpuagent_collector.answers.plan import answer as answer_plan
+from gpuagent_collector.answers.plan import render as render_plan
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.document import render
@@ -110,6 +111,18 @@ def test_an_undecided_comparison_and_the_plan_that_it_names_need_the_same_repeat
     advised = [each.remedy for each in comparison.caveats if each.code in ("few_pairs", "n_too_small")]
     assert all(f" {needed.repeats} runs" in remedy for remedy in advised)
     assert len(advised) == (repeats < 6)
+
+
+def test_of_many_commands_a_plan_repeats_the_commonest_two(store: SyntheticStore) -> None:
+    node = store.node("alder-node", "alder")
+    for number, program in enumerate(("sort", "uniq", "wc", "cut", "tr")):
+        for _ in range(6 - number):
+            own: dict[str, Any] = {"workload": "tools", "parameters": {}, "command": json.dumps([program, "file"])}
+            store.next_run(node, throughput=1000.0 + 10 * len(store.rows["run_requests"]), **own)
+    planned = render_plan(plan_repeats(store.ask, Question()))
+    assert planned.next
+    assert planned.next.startswith("gpuagent bench --rounds ")
+    assert planned.next.endswith("'sort file' 'uniq file'")
 
 
 def test_a_plan_counts_the_repeats_that_have_the_metric(store: SyntheticStore) -> None:
