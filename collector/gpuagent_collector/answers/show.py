@@ -35,7 +35,7 @@ from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask, Recorder, literal
 from gpuagent_collector.query.named_runs import NamedRun, find_run
 from gpuagent_collector.runs.arguments import in_order
-from gpuagent_collector.runs.cells import Layout
+from gpuagent_collector.runs.cells import Layout, first_few
 from gpuagent_collector.runs.find import median_run
 from gpuagent_collector.runs.paragraph import describe_runs
 from gpuagent_collector.runs.parts import load_parts
@@ -43,6 +43,7 @@ from gpuagent_collector.runs.series import Course
 from gpuagent_collector.runs.stragglers import describe_straggler
 from gpuagent_collector.runs.words import spoken, write_command
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.text import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,7 +333,7 @@ def render(showing: Showing) -> Answer:
     return Answer(
         heading=heading,
         text=" ".join(
-            filter(None, [text or describe_sides(comparison, most=_MOST_SAID).removesuffix(ALONE).rstrip(), among, showing.straggler]),
+            filter(None, [text or _describe_workloads(comparison), among, showing.straggler]),
         ),
         parts=parts,
         sections=list(_sections(showing)),
@@ -350,6 +351,16 @@ def render(showing: Showing) -> Answer:
         csv=of_comparison.csv,
         statements=showing.statements,
     )
+
+
+def _describe_workloads(comparison: Comparison) -> str:
+    """Return the figures of two settings, or how many runs there are of each workload."""
+    blocks = comparison.layout.blocks
+    if len(blocks) <= _MOST_SAID:
+        return describe_sides(comparison, most=_MOST_SAID).removesuffix(ALONE).rstrip()
+    runs = Counter(block.workload for block in blocks for cell in block.cells for _ in cell.runs)
+    listed = first_few([f"{number} of {workload}" for workload, number in runs.most_common()], most=4)
+    return f"{counted(runs.total(), 'run')} of {counted(len(runs), 'workload')} succeeded: {listed}."
 
 
 def _settings_table(table: Table, workload: str) -> Table:

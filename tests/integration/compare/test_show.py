@@ -144,6 +144,17 @@ def test_settings_of_a_workload_are_in_the_order_of_their_numbers(call: Collecto
     assert out.index(" size=8 ") < out.index(" size=32 ") < out.index(" size=128 ")
 
 
+def test_several_workloads_are_counted(call: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "several.duckdb"
+    with made_up(path) as store:
+        node = store.node("spruce", "lab")
+        for workload, number in (("gcn", 1), ("mnist", 2), ("gpt", 3)):
+            for _ in range(number):
+                store.next_run(node, workload=workload)
+    out = call("show", store=path)[1]
+    assert "6 runs of 3 workloads succeeded: 3 of gpt, 2 of mnist, 1 of gcn." in out
+
+
 def test_runs_with_nothing_but_nulls_are_shown(call: Collector, tmp_path: Path) -> None:
     path = tmp_path / "bare.duckdb"
     with made_up(path) as store:
