@@ -480,7 +480,7 @@ def _names(every: Sequence[Series]) -> Iterator[str]:
 
 
 def _named_once(chosen: Mapping[str, object]) -> dict[str, object]:
-    """Return what tells a series apart without the workload's name before its command, nor an interpreter there."""
+    """Return a series' distinguishing settings with the workload's name once, in its command."""
     words = str(chosen["command"]).split(" ")
     if chosen["workload"] not in words:
         return dict(chosen)

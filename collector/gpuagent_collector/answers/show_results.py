@@ -1,4 +1,4 @@
-"""What `collectives` and `memory-limit` report, as tables of `collector show`."""
+"""Tables of `collector show`: what `collectives` and `memory-limit` report."""
 
 import re
 from collections import defaultdict
