@@ -389,7 +389,9 @@ def _next(history: History) -> str | None:
         return write_command("peers", {}, sides=[name_of_job(history.series[0].run_ids[-1])])
     if history.recorded:
         commands = [one.command for one in history.first_work]
-        return history.recorded.repeat_command(commands, history.series[0].workload)
+        every = (commands, commands[:2])  # of many, those that have the most runs
+        found = (history.recorded.repeat_command(each, history.series[0].workload) for each in every)
+        return next(filter(None, found), None)
     changed = [level for series in history.series for level in series.levels if level.releases]
     if changed:
         newest = max(changed, key=lambda level: level.first)
@@ -474,17 +476,18 @@ def _names(every: Sequence[Series]) -> Iterator[str]:
         settings.append({**_settings(series), "command": command, "circumstances": ", ".join(apart)})
     for number, own in enumerate(settings):
         chosen = telling(own, [*settings[:number], *settings[number + 1 :]])
-        if chosen.get("command") and "workload" in chosen:
-            chosen = _named_once(chosen)
+        if chosen.get("command"):
+            chosen = _named_once(chosen, own["workload"])
         yield " ".join(str(text) for text in chosen.values() if text).removesuffix(":") or own["workload"]
 
 
-def _named_once(chosen: Mapping[str, object]) -> dict[str, object]:
-    """Return a series' distinguishing settings with the workload's name once, in its command."""
+def _named_once(chosen: Mapping[str, object], workload: str) -> dict[str, object]:
+    """Return a series' distinguishing settings with the workload's name once, or not where all have it."""
     words = str(chosen["command"]).split(" ")
-    if chosen["workload"] not in words:
+    if workload not in words:
         return dict(chosen)
-    shown = " ".join(words[words.index(str(chosen["workload"])) :])
+    at = words.index(workload)
+    shown = " ".join(words[at if "workload" in chosen else at + 1 :]) or workload
     return {name: shown if name == "command" else value for name, value in chosen.items() if name != "workload"}
 
 
