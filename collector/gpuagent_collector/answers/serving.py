@@ -523,8 +523,22 @@ def tell_apart(curve: Curve, study: Study) -> str:
 
 
 def answer_serving(ask: Ask, *, percent: int | None, milliseconds: Mapping[str, float], **asked: Any) -> Answer:
-    """Answer the command; `asked` are the fields of a comparison's request."""
-    return render(study_serving(ask, Request(**asked), percent=percent, milliseconds=milliseconds))
+    """Answer the command; `asked` are the fields of a comparison's request. One side is divided by what differs."""
+    request = Request(**asked)
+    study = study_serving(ask, request, percent=percent, milliseconds=milliseconds)
+    if request.is_usual and (facet := _find_difference(study)):
+        study = study_serving(ask, replace(request, by=facet), percent=percent, milliseconds=milliseconds)
+    return render(study)
+
+
+def _find_difference(study: Study) -> str | None:
+    """Return the facet of the only parameter in which the curves of one side differ; None: there is none such."""
+    if len({side for _, side in study.lines}) != 1:
+        return None
+    settings = [curve.settings for curve in study.curves]
+    names = {name for own in settings for name in distinguishing(own, settings)}
+    parameters = {name for block in study.chosen.layout.blocks for name in block.parameters}
+    return f"parameter:{next(iter(names))}" if len(names) == 1 and names <= parameters else None
 
 
 def render(study: Study) -> Answer:

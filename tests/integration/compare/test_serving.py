@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuagent_collector.answers.plan import Question, plan_repeats
-from gpuagent_collector.answers.serving import Study, answer, find_caveats, render, study_serving
+from gpuagent_collector.answers.serving import Study, answer, answer_serving, find_caveats, render, study_serving
 from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.plot.answers import draw_serving
 from gpuagent_collector.plot.picture import in_style
@@ -195,6 +195,12 @@ def test_a_limit_that_was_not_reached_is_searched_next(store: SyntheticStore) ->
     assert rendered.next is not None
     assert rendered.next.startswith("gpuagent bench serve-load --param output=16 --param rate=4 --server a")
     assert "--slo-ttft 200 --slo-percent 90 --find rate --platform lab" in rendered.next
+
+
+def test_servers_of_one_platform_are_compared_without_being_asked(served: SyntheticStore) -> None:
+    asked: dict[str, Any] = {"percent": None, "milliseconds": {}}
+    assert answer_serving(served.ask, **asked).heading == "Serving by parameter:server: a, b"
+    assert answer_serving(served.ask, by="platform", values=("lab",), **asked).heading == "Serving by platform: lab"
 
 
 def test_every_format_has_every_point(served: SyntheticStore) -> None:
