@@ -35,7 +35,7 @@ from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask, Recorder, literal
 from gpuagent_collector.query.named_runs import NamedRun, find_run
 from gpuagent_collector.runs.arguments import in_order
-from gpuagent_collector.runs.cells import Layout, first_few
+from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Layout, first_few
 from gpuagent_collector.runs.find import median_run
 from gpuagent_collector.runs.paragraph import describe_runs
 from gpuagent_collector.runs.parts import load_parts
@@ -283,9 +283,9 @@ def _profile(ask: Ask, comparison: Comparison) -> Profile | None:
         return None
 
 
-# Operations of a table, lines of a stream; properties of a run and settings on the first screen.
+# Operations of a table, lines of all streams, of a stream at least; properties of a run, settings on the first screen.
 _TOP = 10
-_LINES = 10
+_LINES, _LEAST_LINES = 10, 3
 _FIRST_SETTINGS = 8
 _FIRST_PROPERTIES = 6
 # Of more settings than these only the largest are detailed without --all.
@@ -417,8 +417,11 @@ def _course(course: Course) -> dict[str, Any]:
 def _sections(showing: Showing) -> Iterator[Section]:
     """Yield everything; on the first screen is the output of a run that failed."""
     comparison, details = showing.comparison, showing.details
-    has_failed = details is not None and details.row["status"] not in ("succeeded", "running", "queued")
-    output = [section] if details and (section := output_section(details, _LINES)) else []
+    # The output of a run that its user stopped is no news.
+    has_failed = details is not None and details.row["status"] not in ("succeeded", CANCELLED, *UNFINISHED)
+    streams = sum(len(of_node) for of_node in details.outputs.values()) if details else 0
+    lines = max(_LEAST_LINES, _LINES // max(1, streams))
+    output = [section] if details and (section := output_section(details, lines)) else []
     yield from output if has_failed else ()
     # When each phase began, from the measured phase's begin, and how long it lasted.
     columns = (

@@ -155,6 +155,23 @@ def test_several_workloads_are_counted(call: Collector, tmp_path: Path) -> None:
     assert "6 runs of 3 workloads succeeded: 3 of gpt, 2 of mnist, 1 of gcn." in out
 
 
+@pytest.mark.parametrize(("status", "is_shown"), [("failed", True), ("cancelled", False)])
+def test_streams_of_a_failed_run_share_the_lines_of_its_output(
+    call: Collector, tmp_path: Path, status: str, is_shown: bool
+) -> None:
+    path = tmp_path / "output.duckdb"
+    with made_up(path) as store:
+        ended = store.next_run(store.node("spruce", "lab"), status=status)
+        for name in ("stdout", "stderr"):
+            tail = "\n".join(f"{name} {number}" for number in range(20))
+            event = {"event": "output", "name": name, "detail": json.dumps({"tail": tail})}
+            store.rows["run_events"].append({**ended, **event})
+    out = call("show", "run-0", store=path)[1]
+    assert ("Output, the last 5 lines" in out) is is_shown
+    assert ("stderr 15" in out, "stderr 14" in out) == (is_shown, False)
+    assert "stdout 19" in call("show", "run-0", "--all", store=path)[1]
+
+
 def test_runs_with_nothing_but_nulls_are_shown(call: Collector, tmp_path: Path) -> None:
     path = tmp_path / "bare.duckdb"
     with made_up(path) as store:
