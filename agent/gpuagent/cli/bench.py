@@ -139,6 +139,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> in
         store=store,
         prepare=prepare,
         files=files,
+        context=ctx,
         force=force,
     )
     return bench.run(anew=anew)

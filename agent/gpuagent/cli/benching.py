@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from gpuagent.agent_config import AgentConfig, find_place
 from gpuagent.cli.collector_command import connection_words, find_collector_command, is_reachable, own_collector
 from gpuagent.cli.conducting import RunLines, make_runs
 from gpuagent.cli.experiment_answer import await_figures
+from gpuagent.cli.follow import describe_misplaced, read_last_lines
 from gpuagent.experiment import plan
 from gpuagent.experiment.bench import digest_bench, name_bench
 from gpuagent.experiment.conduct import (
@@ -43,9 +44,6 @@ _STORE = "runs.duckdb"
 _TABLES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
 _FIGURES = (".png", ".svg", ".pdf")
 
-# The end of a failed program's output that is printed.
-_LAST_LINES, _LAST_BYTES = 8, 4096
-
 
 class FirstRoundError(GpuAgentError):
     """A run of the first round failed: nothing is worth repeating."""
@@ -69,6 +67,7 @@ class Bench:
         store: where to store without a collector; None: a collector is used if one listens.
         prepare: a command for the shell before each run.
         files: of the answer.
+        context: of `gpuagent bench`.
     """
 
     content: Mapping[str, Any]
@@ -77,6 +76,7 @@ class Bench:
     store: str | None
     prepare: str | None
     files: Sequence[Path]
+    context: click.Context
     force: bool
     # The store that is not found without its name, as an option.
     _store_words: tuple[str, ...] = ()
@@ -156,7 +156,7 @@ class Bench:
     def _answer(self, experiment: Experiment, place: str) -> int:
         """Make the runs that are left, print the answer and write its files."""
         journal = Journal(self._path.with_suffix(".jsonl"), experiment)
-        lines = _BenchLines(journal)
+        lines = _BenchLines(journal, self.context)
         if journal.done:
             lines.note(f"resumes: {lines.made} of {lines.planned} runs are stored; --anew makes all of them")
         unfinished = self._path.with_suffix(".new")
@@ -256,40 +256,43 @@ def store_place(store: str) -> str:
 
 
 class _BenchLines(RunLines):
-    """A display that prints how failed programs ended, and ends a bench whose first round leaves nothing to compare."""
+    """A display that prints how failed programs ended, and ends a bench whose first round leaves nothing to compare.
 
-    def __init__(self, journal: Journal) -> None:
+    Args:
+        context: of `gpuagent bench`, whose options a program may get by mistake.
+    """
+
+    def __init__(self, journal: Journal, context: click.Context) -> None:
         super().__init__(journal)
+        self._context = context
         self._failed: set[str] = set()
+        self._printed: list[list[str]] = []
 
     def end(self, trial: Trial, update: RunUpdate, seconds: float, cool_down_seconds: float) -> None:
         """Print how a run ended.
 
-        Raises FirstRoundError: it failed in the first round, as all cells but one did, or the only one.
+        Raises FirstRoundError: it failed in the first round, as all cells but one did, or the only one; or it refused
+            an option of ours.
         """
         super().end(trial, update, seconds, cool_down_seconds)
         if update.status == "succeeded":
             return
-        lines = list(_last_lines(Path(update.run_directory)))
+        directory, program = Path(update.run_directory), trial.cell.asked.command
+        lines = list(read_last_lines(directory))
         if lines and harmless(update.reason).endswith(lines[-1].strip()):
             lines.pop()  # printed just before
-        for line in lines:
-            click.echo(f"  {line}", err=True)
+        # Every command of a program prints the same usage.
+        if lines not in self._printed:
+            self._printed.append(lines)
+            for line in lines:
+                click.echo(f"  {line}", err=True)
         if trial.repeat > self.first_repeat:
             return
+        if misplaced := describe_misplaced(self._context, program, directory):
+            raise FirstRoundError(misplaced)
         self._failed.add(trial.cell.key)
         if len(self._failed) >= max(1, len(self._labels) - 1):
             commands = counted(len(self._labels), "command")
             raise FirstRoundError(
                 f"{len(self._failed)} of {commands} failed in the first round, so nothing is repeated"
             )
-
-
-def _last_lines(directory: Path) -> Iterator[str]:
-    """Yield the last lines of a program's standard error, or of its output where that is empty."""
-    for name in ("stderr", "stdout"):
-        with contextlib.suppress(OSError), (directory / name).open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - _LAST_BYTES))
-            if lines := file.read().decode(errors="replace").splitlines():
-                yield from map(harmless, lines[-_LAST_LINES:])
-                return

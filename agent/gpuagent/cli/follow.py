@@ -2,10 +2,12 @@
 
 import contextlib
 import math
+import re
+import shlex
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -17,6 +19,7 @@ from gpuagent.cli.node_agent import PLANNING
 from gpuagent.cli.progress import ProgressLine, ReadGpus, has_terminal
 from gpuagent.runs.events import SHOWN_RESULTS, Digest, EventTailer
 from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.program_name import name_program
 from gpuagent_common.text import harmless
 from gpuagent_common.waiting import SILENT_SECONDS, waiting_for
 from gpuagent_proto.v1.run_pb2 import RunUpdate
@@ -26,8 +29,45 @@ _POLL_SECONDS = 0.25
 
 _CHUNK_BYTES = 64 * 1024
 
+# The end of a failed program's output that is printed.
+_LAST_LINES, _LAST_BYTES = 8, 4096
+
+# How the usual parsers of command lines name an option that a program does not have.
+_REFUSES = re.compile(
+    r"unrecogni[sz]ed|unknown|no such|unexpected|not (defined|recogni[sz]ed|supported)|does not exist", re.IGNORECASE
+)
+
 # A run that is first in its queue starts sooner.
 _QUEUE_SECONDS = SILENT_SECONDS
+
+
+def read_last_lines(directory: Path) -> Iterator[str]:
+    """Yield the last lines of a run's standard error, or of its output where that is empty."""
+    for name in ("stderr", "stdout"):
+        with contextlib.suppress(OSError), (directory / name).open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _LAST_BYTES))
+            if lines := file.read().decode(errors="replace").splitlines():
+                yield from map(harmless, lines[-_LAST_LINES:])
+                return
+
+
+def describe_misplaced(ours: click.Context, program: Sequence[str], directory: Path) -> str | None:
+    """Return where an option of our command belongs that a failed program got and refused; None: it refused none.
+
+    Args:
+        ours: that of `gpuagent run` or `gpuagent bench`.
+        program: the command of the run, which has the end of its output in `directory`.
+    """
+    options = {name for each in ours.command.params for name in each.opts}
+    refusals = [line for line in read_last_lines(directory) if _REFUSES.search(line)]
+    for at, word in enumerate(program):
+        option, equals, _ = word.partition("=")
+        pattern = rf"\b{re.escape(option.lstrip('-'))}\b"
+        if option in options and any(re.search(pattern, line) for line in refusals):
+            values = [] if equals else [value for value in program[at + 1 : at + 2] if not value.startswith("-")]
+            first = shlex.join([*ours.command_path.split(), word, *values])
+            return f"{option} comes after the program, so {name_program(program)} got it; put it first: {first} …"
+    return None
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -57,7 +58,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
     collector, samples wait in the spool, and the next agent on this node delivers them. The program gets no standard
     input. The exit code is the program's own; 1 if --deliver-within was exceeded.
     """
-    from gpuagent.cli.follow import Follower
+    from gpuagent.cli.follow import Follower, describe_misplaced
     from gpuagent.cli.progress import has_terminal
     from gpuagent.cli.spec import run_spec
 
@@ -82,6 +83,9 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
         with waiting_for("gpuagent", "the collector to take the last messages"):
             while has_terminal() and agent.waiting() and time.monotonic() < deadline:
                 time.sleep(0.1)
+    failed = [run for run in follower.runs if run.update.status == "failed"]
+    if failed and (misplaced := describe_misplaced(ctx, program, Path(failed[0].update.run_directory))):
+        click.echo(f"gpuagent: {misplaced}", err=True)
     if as_json:
         click.echo(json.dumps([run.as_json() for run in follower.runs], indent=2))
     if has_terminal() and (as_json or agent.left_behind() or not _describe(config, follower.runs)):

@@ -86,6 +86,19 @@ def test_a_failed_first_round_is_not_repeated_and_shows_its_last_lines(node: Nod
     assert not list((node.folder / "spool" / "experiments").iterdir())
 
 
+def test_an_option_behind_the_program_ends_it_at_once_and_one_usage_is_printed_once(node: Node) -> None:
+    (node.folder / "train.py").write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr', type=float)\n"
+        "parser.parse_args()\n"
+    )
+    done = node.run("gpuagent", "bench", "--", PYTHON, "train.py", "--lr", "{1,2,3}", "--rounds", "2", code=1)
+    assert done.stderr.count("usage:") == 1
+    assert done.stderr.endswith("so train.py got it; put it first: gpuagent bench --rounds 2 …\n")
+    done = node.run("gpuagent", "bench", "--", PYTHON, "train.py", "--lr", "{a,b,c}", code=1)
+    assert done.stderr.count("usage:") == 1
+    assert "2 of 3 commands failed" in done.stderr
+
+
 def test_a_setting_that_fails_leaves_the_others_to_compare(node: Node) -> None:
     done = node.run("gpuagent", "bench", "true", "false", "sleep 0", "--rounds", "2", "--warm-up", "0", code=1)
     assert counts(node) == {"succeeded": 4, "failed": 2}

@@ -1,13 +1,16 @@
 """Runs on the terminal."""
 
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import click
 import pytest
 
-from gpuagent.cli import follow
-from gpuagent.cli.follow import Follower
+from gpuagent.cli import follow, run
+from gpuagent.cli.follow import Follower, describe_misplaced
 from gpuagent_proto.v1.run_pb2 import RunUpdate
 from tests.support.servers import LIMIT_SECONDS
 
@@ -69,3 +72,28 @@ def test_a_wait_behind_other_runs_is_said_apart_from_the_run_s_own_time(
         "gpuagent: [2/2] second runs",
         "gpuagent: [2/2] second succeeded in 2.0 s",
     ]
+
+
+ARGPARSE = "import argparse; parser = argparse.ArgumentParser(); parser.add_argument('--rate'); parser.parse_args()"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["sort", "--repeat=3"], "so sort got it; put it first: gpuagent run --repeat=3 …"),
+        ([sys.executable, "-c", ARGPARSE, "--repeat", "3"], "put it first: gpuagent run --repeat 3 …"),
+        ([sys.executable, "-c", ARGPARSE, "--rate", "3", "--json"], "--json comes after the program"),
+        # An option that the program has as well, and one that we lack.
+        ([sys.executable, "-c", ARGPARSE, "--rate"], ""),
+        ([sys.executable, "-c", ARGPARSE, "--seed", "1"], ""),
+    ],
+)
+def test_an_option_of_ours_that_the_program_refuses_is_named(
+    arguments: Sequence[str], said: str, tmp_path: Path
+) -> None:
+    with (tmp_path / "stderr").open("wb") as errors:
+        subprocess.run(arguments, stderr=errors, check=False)
+    context = click.Context(run.command, click.Context(click.Group(), info_name="gpuagent"), info_name="run")
+    described = describe_misplaced(context, arguments, tmp_path) or ""
+    assert said in described
+    assert bool(said) == bool(described)
