@@ -108,7 +108,8 @@ def _describe(config: "AgentConfig", runs: Sequence["FollowedRun"]) -> bool:
     program = find_collector_command()
     if not program or not runs:
         return False
-    words = [program, "runs", *(run.run_id for run in runs), *connection_words(config)]
+    # The line at the end of a single run says how it ended.
+    words = [program, "runs", "--is-ending-known", *(run.run_id for run in runs), *connection_words(config)]
     wide = {**os.environ, "COLUMNS": str(shutil.get_terminal_size().columns)}
     try:
         with waiting_for("gpuagent", "the collector to compute the figures of the runs"):

@@ -402,8 +402,8 @@ def _describe_range(table: Table, comparison: Comparison) -> str:
 # Warnings that a single run is one node's, and that it failed, are no news.
 _OF_SIDES = ("one_node", "unsuccessful")
 
-# The command at the end of a paragraph, if it can be typed at once.
-_COMMAND = re.compile(r"^(?:Next|Its output): (collector .*)")
+# The command at the end of a paragraph, unless it is this answer.
+_COMMAND = re.compile(r"^(?:Next|Its output): (collector (?!show ).*)")
 
 
 def _course(course: Course) -> dict[str, Any]:

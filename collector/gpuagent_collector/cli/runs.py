@@ -52,6 +52,7 @@ _FIGURES_SECONDS = 10.0
 @click.option("--status", type=click.Choice([*STATUSES, WARMS_UP]), help="Only runs with this status.")
 @click.option("--limit", type=click.IntRange(1, MOST), default=18, show_default=True, help="Most runs to list.")
 @click.option("--parts", is_flag=True, help="List runs on several nodes by node.")
+@click.option("--is-ending-known", is_flag=True, hidden=True, help="Describe a single run without how it ended.")
 @prices_option
 @answer_options
 def command(
@@ -62,6 +63,7 @@ def command(
     status: str | None,
     limit: int,
     parts: bool,
+    is_ending_known: bool,
     reader: ReaderOptions,
     output_format: OutputFormat,
     show_sql: bool,
@@ -73,7 +75,7 @@ def command(
     these runs are described in a paragraph, with their cost if prices are known.
     """
     if names and output_format is OutputFormat.TABLE:
-        _describe(names, reader, show_sql=show_sql, prices=prices)
+        _describe(names, reader, show_sql=show_sql, prices=prices, is_ending_known=is_ending_known)
         return
     from gpuagent_collector.runs.listing import runs_sql
 
@@ -109,7 +111,14 @@ def command(
             click.echo(f"the newest {limit}; --limit shows more", err=True)
 
 
-def _describe(names: Sequence[str], options: ReaderOptions, *, show_sql: bool, prices: "Prices | None") -> None:
+def _describe(
+    names: Sequence[str],
+    options: ReaderOptions,
+    *,
+    show_sql: bool,
+    prices: "Prices | None",
+    is_ending_known: bool,
+) -> None:
     """Print a paragraph on the runs, when the collector has computed their figures."""
     from gpuagent_collector.cli.printing import asking
     from gpuagent_collector.prices.runs import with_costs
@@ -136,6 +145,10 @@ def _describe(names: Sequence[str], options: ReaderOptions, *, show_sql: bool, p
         runs = load_runs(ask, find_facet("platform"), run_ids=run_ids)
         for workload in dict.fromkeys(run.workload for run in runs):
             of_one = [run for run in runs if run.workload == workload]
-            text, command = describe_runs(ask, of_one, with_costs(ask, facts, prices)).rsplit("\n", 1)
-            click.echo(textwrap.fill(harmless(text), shutil.get_terminal_size().columns, break_on_hyphens=False))
-            click.echo(harmless(command))
+            facts_of_one = with_costs(ask, facts, prices)
+            described = describe_runs(ask, of_one, facts_of_one, is_ending_known=is_ending_known and len(names) == 1)
+            for line in map(harmless, described.split("\n")):
+                # A command is one line, which can be pasted.
+                is_command = line.startswith(("Next: ", "Its output: "))
+                width = shutil.get_terminal_size().columns
+                click.echo(line if is_command else textwrap.fill(line, width, break_on_hyphens=False))

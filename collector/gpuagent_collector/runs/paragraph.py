@@ -59,13 +59,21 @@ SELECT count(DISTINCT interference) > 1 AS interference, count(DISTINCT environm
 FROM runs WHERE workload = ? AND status = 'succeeded'"""
 
 
-def describe_runs(ask: Ask, runs: Sequence[Run], facts: Facts, others: Mapping[str, int] | None = None) -> str:
+def describe_runs(
+    ask: Ask,
+    runs: Sequence[Run],
+    facts: Facts,
+    others: Mapping[str, int] | None = None,
+    *,
+    is_ending_known: bool = False,
+) -> str:
     """Return a paragraph on one run, or on several of a workload with medians over those that succeeded.
 
     The last line is the command to go on with, if there is one. `others` are numbers of further runs by status.
+    With `is_ending_known`, the paragraph on one run leaves out how it ended.
     """
     succeeded = [run for run in runs if run.status == "succeeded"]
-    sentences = [_ending(runs, succeeded, Counter(others or {}))]
+    sentences = [] if is_ending_known and len(runs) == 1 else [_ending(runs, succeeded, Counter(others or {}))]
     figures = list(_figures(ask, succeeded or runs, facts))
     settings = len({(run.parameters, identify_command(run.command)) for run in succeeded})
     if settings > 1:
@@ -91,7 +99,8 @@ def _ending(runs: Sequence[Run], succeeded: Sequence[Run], others: Counter[str])
     (run,) = runs
     seconds = (run.ended_at - run.started_at).total_seconds() if run.ended_at and run.started_at else None
     after = "" if seconds is None else f" {'in' if succeeded else 'after'} {duration(seconds)}"
-    return f"{run.run_id} {(run.status or 'queued').replace('_', ' ')}{after}{f': {run.reason}' if run.reason else ''}."
+    reason = f": {run.reason.removesuffix('.')}" if run.reason else ""
+    return f"{run.run_id} {(run.status or 'queued').replace('_', ' ')}{after}{reason}."
 
 
 def _figures(ask: Ask, runs: Sequence[Run], facts: Facts) -> Iterator[str]:
@@ -139,7 +148,6 @@ def _next(ask: Ask, runs: Sequence[Run]) -> str:
     workload = runs[0].workload
     (differs,) = ask(_FACETS, [workload])
     facet = next((name for name, does in differs.items() if does and (name != "command" or runs[0].command)), None)
-    command = f"collector compare --workload {shlex.quote(workload)} --by {facet or 'command'}"
-    if facet or not runs[0].command:
-        return f"Next: {command if facet else f'collector runs --workload {shlex.quote(workload)}'}"
-    return f"Next: run it with another argument, then {command}"
+    if facet:
+        return f"Next: collector compare --workload {shlex.quote(workload)} --by {facet}"
+    return f"Next: collector show {shlex.quote(runs[0].run_id if len(runs) == 1 else workload)}"

@@ -51,7 +51,7 @@ def test_on_a_terminal_a_line_follows_the_run_and_a_paragraph_the_end(sharing: N
     terminal.shows("steps/s")
     (sharing.folder / "enough").touch()
     terminal.shows("succeeded in")
-    terminal.shows(f"collector compare --workload {name} --by command")
+    terminal.shows(f"collector show {name}-")
     assert terminal.ended(process) == 0
 
 

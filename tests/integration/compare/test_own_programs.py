@@ -159,9 +159,9 @@ def test_a_throughput_in_steps_has_its_unit_and_no_run_is_compared_with_another_
     assert "items/s and in" in texts(mixed)
 
 
-def described(store: SyntheticStore, *run_ids: str) -> str:
+def described(store: SyntheticStore, *run_ids: str, is_ending_known: bool = False) -> str:
     runs = load_runs(store.ask, find_facet("platform"), run_ids=run_ids)
-    return describe_runs(store.ask, runs, load_facts(store.ask, run_ids))
+    return describe_runs(store.ask, runs, load_facts(store.ask, run_ids), is_ending_known=is_ending_known)
 
 
 def test_runs_are_described_though_their_number_of_steps_is_a_text(store: SyntheticStore) -> None:
@@ -176,7 +176,9 @@ def test_runs_are_described_in_a_paragraph_with_the_command_to_go_on_with(store:
     alternate(store, first=precision("bfloat16", throughput=60.0), second=precision("float32", status="failed"))
     text, command = described(store, "first-0").split("\n")
     assert text.startswith("first-0 succeeded in 16.0 s. 10 measured steps of 1.07 s, 60 items/s, ")
-    assert "--workload nanogpt --by command" in command
+    assert command == "Next: collector show first-0"
+    assert described(store, "first-0", is_ending_known=True).startswith("10 measured steps of 1.07 s")
+    assert described(store, "first-0", "first-1").endswith("\nNext: collector show nanogpt")
     text, command = described(store, "first-0", "first-1", "second-1").split("\n")
     assert text.startswith(
         "2 of 3 runs of nanogpt succeeded, 1 failed. Medians: run duration 16.0 s, 10 measured steps of "
