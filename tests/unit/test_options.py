@@ -6,10 +6,14 @@ import click
 import pytest
 
 from gpuagent.cli import cli as agent
+from gpuagent.cli.bench import command as bench
 from gpuagent_collector.cli import cli as collector
+from gpuagent_collector.runs.repeating import OF_BENCH
 from gpuagent_common.cli import NAME, Number, describe_misuse
 from gpuagent_common.errors import MisuseError
 from gpuagent_workloads.cli import serve as serving
+from gpuagent_workloads.registry import WORKLOADS
+from gpuagent_workloads.workload import parameters_of
 
 
 def options(command: click.Command, path: str) -> Iterator[tuple[str, click.Parameter]]:
@@ -56,3 +60,9 @@ def test_no_name_is_blank_or_unprintable() -> None:
             with pytest.raises(MisuseError, match=max(option.opts, key=len)):
                 click.ParamType.__call__(option.type, written, option)
     assert len(named) > 30
+
+
+def test_parameters_that_are_options_of_bench_too_are_known() -> None:
+    options_of_bench = {name.removeprefix("--") for each in bench.params for name in each.opts}
+    parameters = {each.name for workload in WORKLOADS for each in parameters_of(workload.config)}
+    assert options_of_bench & parameters == set(OF_BENCH)

@@ -52,7 +52,8 @@ class FirstRoundError(GpuAgentError):
 def check_output(file: Path) -> None:
     """Raise MisuseError for a file of the answer that could not be written at the end."""
     if file.suffix not in (".html", *_TABLES, *_FIGURES):
-        raise MisuseError(f"-o takes a name that ends in .html, {', '.join((*_TABLES, *_FIGURES))}; not {file}")
+        hint = "" if file.suffix else f"; a workload's own parameter is --param output={file}"
+        raise MisuseError(f"-o takes a name that ends in .html, {', '.join((*_TABLES, *_FIGURES))}; not {file}{hint}")
     if not file.absolute().parent.is_dir():
         raise MisuseError(f"the directory {file.parent} does not exist; run: mkdir -p {file.parent}")
 

@@ -8,8 +8,10 @@ from gpuagent_collector.compare.matrix import Selection
 from gpuagent_collector.present.answer import Section
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.present.table import Column, Table
+from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import Cell
 from gpuagent_collector.runs.data import Facts
+from gpuagent_collector.runs.repeating import find_recorded
 from gpuagent_collector.statistics.summaries import median_interval
 
 # What is searched for, with the unit of each.
@@ -17,6 +19,9 @@ UNITS = {"rate": "requests/s", "concurrency": "users", "scale": "× the trace"}
 
 # The share of windows that contradict, above which a server is called erratic.
 _ERRATIC = 0.2
+
+# Windows of a longer search, at least.
+_LONGER = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,17 +79,43 @@ def _found(cell: Cell, kind: str, limits: str, facts: Facts) -> Found:
     )
 
 
+def longer_search(ask: Ask, chosen: Selection, found: Sequence[Found]) -> str | None:
+    """Return the bench with more windows than searches had; None: they left no end open, or no bench makes the sides.
+
+    A server's name is no setting of it: its command or address is another one.
+    """
+    facet = chosen.layout.facet
+    is_varied = len(found) > 1
+    is_benched = len(facet.parts) == 1 and facet.parameters and facet.option and facet.option != "--server"
+    if not any(one.low is None or one.high is None for one in found) or (is_varied and not is_benched):
+        return None
+    windows = max(one.figures.get("search_windows", 0.0) for one in found)
+    varied = {"--find-windows": [str(max(_LONGER, 2 * round(windows)))]}
+    if is_varied:
+        varied[facet.option] = [one.side for one in found]
+    workload = chosen.layout.blocks[0].workload
+    return find_recorded(ask, chosen.layout.run_ids).workload_command(workload, varied)
+
+
 def write_found(one: Found) -> str:
-    """Return a sentence: what a side sustains, and whether it is erratic."""
-    ends = " to ".join("an open end" if end is None else significant(end) for end in (one.low, one.high))
-    parts = [f"95 % interval {ends}", f"{one.runs} {'search' if one.runs == 1 else 'searches'}"]
+    """Return what a side sustains, how certain that is, and whether the clients were the limit."""
+    if one.low is None and one.high is None:
+        windows = one.figures.get("search_windows")
+        ends = "no 95 % interval" if windows is None else f"no 95 % interval after {windows:.0f} windows"
+    elif one.low is None:
+        ends = f"95 % interval up to {significant(one.high)}"
+    elif one.high is None:
+        ends = f"95 % interval from {significant(one.low)} on"
+    else:
+        ends = f"95 % interval {significant(one.low)} to {significant(one.high)}"
+    searches = f"{one.runs} {'search' if one.runs == 1 else 'searches'}"
+    load = f"{significant(one.highest)} {UNITS[one.kind]}"
+    sentences = [f"Within {one.limits}, {one.side} sustains {load} ({ends}, {searches})."]
+    if one.figures.get("client_limited", 0) > 0:
+        sentences.append(f"The load generator was the limit, so {one.side} may sustain more.")
     if one.erratic > _ERRATIC:
-        parts.append(
-            f"wide, since the server is erratic: {100 * one.erratic:.0f} % of the windows contradict the others"
-        )
-    return (
-        f"Within {one.limits}, {one.side} sustains {significant(one.highest)} {UNITS[one.kind]} ({', '.join(parts)})."
-    )
+        sentences.append(f"It is erratic: {100 * one.erratic:.0f} % of the windows contradict the others.")
+    return " ".join(sentences)
 
 
 def found_table(found: Sequence[Found], figures: Mapping[str, str]) -> Table:

@@ -11,7 +11,14 @@ from math import log
 from operator import itemgetter
 from typing import Any
 
-from gpuagent_collector.answers.found_load import Found, find_loads, found_section, found_table, write_found
+from gpuagent_collector.answers.found_load import (
+    Found,
+    find_loads,
+    found_section,
+    found_table,
+    longer_search,
+    write_found,
+)
 from gpuagent_collector.compare.caveats.figures import CLIENT_LIMITED, differing_answers, programs_caveat
 from gpuagent_collector.compare.comparison import Comparison, Request
 from gpuagent_collector.compare.figures import values_of_sides
@@ -159,8 +166,8 @@ class Study:
     Attributes:
         costs: metrics of the cost of a million tokens, one for each currency.
         found: the loads that searches found.
-        search: the command that searches the load at which a side misses the limit; None: each side has such a load,
-            or no command makes just these runs.
+        search: the command that searches the load at which a side misses the limit, or longer where a search left an
+            end open; None: neither is missing, or no command makes just these runs.
     """
 
     chosen: Selection
@@ -226,7 +233,7 @@ def study_serving(
         curves=tuple(curves),
         costs=costs if currencies_of(costs) else (),
         found=highest,
-        search=None if highest else _search_higher(ask, chosen, curves),
+        search=longer_search(ask, chosen, highest) if highest else _search_higher(ask, chosen, curves),
     )
 
 

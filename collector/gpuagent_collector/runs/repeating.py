@@ -36,7 +36,7 @@ _BENCHED = ("command", "label:command")
 _MOST_ROUNDS = 20
 
 # Parameters of built-in workloads whose names are those of options of a bench.
-_OF_BENCH = ("output", "rate", "timeout")
+OF_BENCH = ("output", "rate", "rounds", "timeout")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +79,17 @@ class Recorded:
         """Return the bench of a built-in workload over the parameters in which sides differ."""
         values = zip(*(side.split(JOINT) for side in sides), strict=True) if facet.joined else [sides]
         varied = dict(zip((part.option for part in facet.parts), values, strict=True))
+        return self.workload_command(workload, varied, rounds)
+
+    def workload_command(self, workload: str, varied: Mapping[str, Sequence[str]], rounds: int | None = None) -> str:
+        """Return the bench of a built-in workload, with other values of parameters by their options."""
         words = ["gpuagent", "bench", *(["--rounds", str(rounds)] if rounds else []), workload]
         words += write_parameters({name: value for name, value in self.given.items() if f"--{name}" not in varied})
         for option, of_option in varied.items():
-            words += ["--vary", f"{option.lstrip('-')}={','.join(dict.fromkeys(of_option))}"]
+            if len(of_option) == 1:
+                words += write_parameters({option.removeprefix("--"): of_option[0]})
+            else:
+                words += ["--vary", f"{option.lstrip('-')}={','.join(dict.fromkeys(of_option))}"]
         return harmless(shlex.join([*words, *self.options]))
 
     def repeat_command(self, commands: Sequence[Command], workload: str, repeats: int | None = None) -> str | None:
@@ -103,7 +110,7 @@ def write_parameters(parameters: Mapping[str, str]) -> list[str]:
     """Return the words that give parameters of a built-in workload to a bench."""
     words: list[str] = []
     for name, value in parameters.items():
-        words += ["--param", f"{name}={value}"] if name in _OF_BENCH else [f"--{name}", value]
+        words += ["--param", f"{name}={value}"] if name in OF_BENCH else [f"--{name}", value]
     return words
 
 

@@ -292,6 +292,16 @@ def test_users_who_wait_for_their_answers_leave_the_throughput_to_the_server(sto
     assert (plan.metric.name, plan.blocks[0].runs) == ("throughput", 4)
 
 
+def test_a_search_without_an_interval_says_so_and_goes_on_with_more_windows(store: SyntheticStore) -> None:
+    add_searches(store, {"a": {"highest_rate": 9.0, "search_windows": 24.0, "client_limited": 1.0}})
+    command = ["python", "-m", "gpuagent_workloads", "run", "serve-load", "--find", "rate", "--output", "16"]
+    for row in store.rows["run_requests"]:
+        row["command"] = [*command, "--find-windows", "24"]
+    rendered = render(study(store))
+    assert "(no 95 % interval after 24 windows, 1 search). The load generator was the limit" in rendered.text
+    assert rendered.next == "gpuagent bench serve-load --find rate --param output=16 --find-windows 48 --platform lab"
+
+
 def test_a_search_says_the_highest_rate_and_that_a_server_is_erratic(store: SyntheticStore) -> None:
     steady = {"highest_rate": 12.25, "highest_rate_low": 12.0, "highest_rate_high": 12.5, "search_contradictions": 1.0}
     add_searches(
@@ -303,9 +313,11 @@ def test_a_search_says_the_highest_rate_and_that_a_server_is_erratic(store: Synt
     assert (a.highest, a.low, a.high, a.runs) == (12.25, 12.0, 12.5, 1)
     assert (b.low, b.high, b.erratic) == (5.0, None, 0.4)
     rendered = render(found)
-    sentences = rendered.text.split(". ")
-    assert all("200 ms TTFT and 20 ms TPOT (p90)" in sentence for sentence in sentences)
-    assert ["erratic" in sentence for sentence in sentences] == [False, True]
+    assert rendered.text.count("200 ms TTFT and 20 ms TPOT (p90)") == 2
+    assert "b sustains 9 requests/s (95 % interval from 5 on, 1 search). It is erratic: 40 %" in rendered.text
+    assert rendered.text.count("erratic") == 1
+    # A bench would start one server for both names.
+    assert rendered.next is None
     (table,) = rendered.csv
     assert [row["high"] for row in table.records()] == [12.5, None]
     with pytest.raises(GpuAgentError, match="no latency to draw"):
