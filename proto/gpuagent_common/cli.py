@@ -274,6 +274,8 @@ def describe_misuse(error: click.UsageError) -> str:
         return permitted
     else:
         given = " ".join(error.format_message().split()).removesuffix(".")
+        # A variable of the environment may have the value.
+        given = re.sub(r"'(\S+)' \(env var: '(\w+)'\)", r"'\1 (\2)'", given)
         matches = ((re.fullmatch(pattern, given), ours) for pattern, ours in _CLICKS_WORDS.items())
         words = next((match.expand(ours) for match, ours in matches if match), given[:1].lower() + given[1:])
     return f"{words}{'' if words.endswith('?') else f'; see: {error.ctx.command_path} --help' if error.ctx else ''}"

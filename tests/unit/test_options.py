@@ -1,6 +1,7 @@
 """Options that take numbers or names, of both command lines."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -66,3 +67,16 @@ def test_parameters_that_are_options_of_bench_too_are_known() -> None:
     options_of_bench = {name.removeprefix("--") for each in bench.params for name in each.opts}
     parameters = {each.name for workload in WORKLOADS for each in parameters_of(workload.config)}
     assert options_of_bench & parameters == set(OF_BENCH)
+
+
+def test_a_folder_that_cannot_be_read_has_a_remedy_and_a_wrong_value_names_its_variable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (spool,) = (each for each in bench.params if each.name == "spool")
+    context = click.Context(bench)
+    monkeypatch.setattr("os.access", lambda *_: False)
+    # The check of the folder itself names what to give instead.
+    assert spool.type.convert(str(tmp_path), spool, context) == tmp_path
+    with pytest.raises(click.BadParameter) as refused:
+        spool.type_cast_value(context, __file__)
+    assert describe_misuse(refused.value).startswith(f"--spool (GPUAGENT_SPOOL_DIR): Directory {__file__!r} is a file")

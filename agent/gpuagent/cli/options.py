@@ -149,7 +149,8 @@ SPOOL_OPTION = env_option(
     "--spool",
     SPOOL_VARIABLE,
     metavar="DIR",
-    type=click.Path(path_type=Path, file_okay=False),
+    # Another's folder has a remedy of its own.
+    type=click.Path(path_type=Path, file_okay=False, readable=False),
     help="Folder of the agent's messages, runs and records, on a local disk.",
 )
 
