@@ -245,6 +245,8 @@ def explain(spec: StoreSpec, message: str, *, read_only: bool) -> tuple[str, str
         return f"cannot {use} the store {spec.path}: permission denied", "name another place with --store"
     reason = message.splitlines()[0]
     if "Corrupt database file" in message or "Could not read enough bytes" in message:
-        reason = f"it is damaged or cut short: {reason.partition(': ')[2]}"
+        # The file is named already.
+        detail = re.sub(' from file "[^"]*"', "", reason.partition(": ")[2])
+        reason = f"it is damaged or cut short: {detail}"
         return f"cannot open the store {spec.path}: {reason}", "restore a backup: `collector restore FILE`"
     return f"cannot open the store {spec.path}: {reason}", ""

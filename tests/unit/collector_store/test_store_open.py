@@ -151,6 +151,16 @@ def test_reading_a_store_that_is_not_there_makes_none(tmp_path: Path, store_name
     assert not list(tmp_path.iterdir())
 
 
+def test_a_store_that_is_cut_short_is_named_once_with_its_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "runs.duckdb"
+    put_store(str(path))
+    # DuckDB's headers alone.
+    path.write_bytes(path.read_bytes()[: 3 * 4096])
+    with pytest.raises(StoreError, match=r"cut short: .*collector restore") as error:
+        Store.open(str(path))
+    assert str(error.value).count(str(path)) == 1
+
+
 @pytest.mark.parametrize("name", ["", "ducklake:"])
 def test_a_store_needs_a_path(name: str) -> None:
     with pytest.raises(MisuseError, match="needs a path"):
