@@ -1,5 +1,6 @@
 """A run as users ask for it: the options of command lines, and the request that they make."""
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -79,13 +80,25 @@ def run_options(*parameters: str, **own: Mapping[str, Any]) -> Callable[[Decorat
     return decorate
 
 
-def check_workload_name(name: str) -> None:
-    """Raise MisuseError for a word that is an option, or a file here: it was meant for something else."""
+def check_workload_name(name: str, words: Sequence[str] = ()) -> None:
+    """Raise MisuseError for a word that is an option, or a file here: it was meant for something else.
+
+    `words` are those after it on the command line.
+    """
+    context = click.get_current_context(silent=True)
+    command = context.command_path if context else "gpuagent run"
     if name.startswith("-"):
-        raise MisuseError(f"{name:.60} comes before the workload's name; its parameters follow it: WORKLOAD {name:.60}")
+        # A single word is the workload; of several, the first is the option's value.
+        has_value = "=" not in name and len(words) > 1
+        option = [name, *words[:1]] if has_value else [name]
+        workload, *others = words[has_value:] or ["WORKLOAD"]
+        right = shlex.join([workload, *option, *others])
+        hint = f"its parameters follow it: {command} {right:.120}"
+        raise MisuseError(f"{name:.60} comes before the workload's name; {hint}")
     if ("." in name or "/" in name) and Path(name).is_file():
-        program = f"python {name}" if name.endswith(".py") else str(Path(name).absolute())
-        raise MisuseError(f"{name:.60} is a file, not a workload; run it as a program: -- {program:.120}")
+        program = ["python", name] if name.endswith(".py") else [str(Path(name).absolute())]
+        right = shlex.join([*program, *words])
+        raise MisuseError(f"{name:.60} is a file, not a workload; run it as a program: {command} -- {right:.120}")
 
 
 def make_spec(
@@ -110,7 +123,7 @@ def make_spec(
     if bool(workload) == bool(program):
         raise MisuseError("give either a workload or `-- PROGRAM`; `gpuagent workloads` lists the workloads")
     if workload:
-        check_workload_name(workload)
+        check_workload_name(workload, words)
     if options["name"] is not None and not program:
         raise MisuseError("--name is for programs of your own; a built-in workload has its name")
     if options["pattern"] is not None and not options["pattern"].strip():

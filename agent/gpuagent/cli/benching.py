@@ -144,7 +144,7 @@ class Bench:
             if name := experiment.cells[0].asked.workload:
                 catalogue.find(name)
         except MisuseError as error:  # a word that is no program was taken for a workload
-            check_workload_name(name)
+            check_workload_name(name, self.context.params["words"][1:])
             raise MisuseError(f"this node has no program {name!r:.40}; {error}") from error
         planner = Planner(catalogue, allow_commands=True)
         # A program may be made by --prepare.

@@ -57,12 +57,11 @@ _KIN = {
     **dict.fromkeys(("--cleanup", "-c"), "--prepare COMMAND, which runs before each run"),
     **dict.fromkeys(("--reference", "--reference-name"), "it as a command; `collector compare --baseline` names it"),
     "--show-output": "`collector logs RUN` afterwards",
-    **dict.fromkeys(("--shell", "-S"), "sh -c '…' as the command"),
-    "-N": "the command alone: without shell syntax it runs without a shell",
     "--input": "< FILE",
     **dict.fromkeys(("--ignore-failure", "-i"), "`COMMAND || true`"),
     **dict.fromkeys(("--command-name", "-n"), "--name NAME"),
 }
+_SHELL = ("--shell", "-S", "-N")
 
 # Of runs of commands that differ in paths alone.
 _LABEL = "command"
@@ -141,8 +140,12 @@ def split_line(line: str) -> list[str]:
 def _check_option(word: str) -> None:
     """Raise MisuseError for an option that bench does not have, with the one that does the same."""
     if word.startswith("-"):
-        kin = _KIN.get(word.partition("=")[0])
-        hint = f"use {kin}" if kin else "a program's own come within its quotes, or behind `--`"
+        name = word.partition("=")[0]
+        hint = "a program's own come within its quotes or behind `--`, a workload's after its name"
+        if name in _SHELL:
+            hint = "no shell is used unless a command has a shell's syntax, such as | or >; then sh is"
+        elif name in _KIN:
+            hint = f"use {_KIN[name]}"
         raise MisuseError(f"no option {word:.60}; {hint}")
 
 
@@ -261,6 +264,8 @@ def _values(name: str, text: str) -> list[str]:
     values = _alternatives(text)
     if not all(values):
         raise MisuseError(f"--vary {name} takes values between commas, such as {name}=32,128; not {text!r}")
+    if len(once := list(dict.fromkeys(values))) < len(values):
+        raise MisuseError(f"--vary {name} has a value twice; give each once: --vary {name}={','.join(once):.100}")
     return values
 
 
@@ -306,7 +311,7 @@ def _commands(lines: Sequence[str], program: Sequence[str], vary: Mapping[str, S
         made.append(words if program else split_line(words[0]))
     twice = [words for at, words in enumerate(made) if words in made[:at]]
     if twice:
-        raise MisuseError(f"the command {shlex.join(twice[0])!r:.100} is given twice; name each command and value once")
+        raise MisuseError(f"the command {shlex.join(twice[0])!r:.100} is given twice; give each once")
     return made
 
 

@@ -68,8 +68,9 @@ def test_what_cannot_run_ends_before_the_first_run(alone: Node) -> None:
         ["bench", "mnist", "--steps", "1", "--param", "steps=2"],
         ["bench", "true", "false", "--param", "steps=2"],
         ["bench", "python3", "train.py"],
+        ["bench", "train.py", "--lr", "1"],
     )
-    assert [code for code, _, _ in ended] == [2] * 14
+    assert [code for code, _, _ in ended] == [2] * 15
     for _, out, err in ended:
         assert (out, err.count("\n")) == ("", 1)
         assert len(err) <= 170
@@ -80,5 +81,6 @@ def test_what_cannot_run_ends_before_the_first_run(alone: Node) -> None:
     assert "steps is given twice" in ended[11][2]
     assert "--param is for a built-in workload" in ended[12][2]
     assert "gpuagent bench -- python3 train.py" in ended[13][2]
+    assert "gpuagent bench -- python train.py --lr 1\n" in ended[14][2]
     assert not alone.store.exists()
     assert not list((alone.folder / "spool" / "experiments").glob("*"))

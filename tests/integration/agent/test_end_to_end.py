@@ -252,6 +252,7 @@ MISUSE: list[tuple[list[str], str]] = [
     (["run", "mnist", "--batchsize", "3"], "did you mean 'batch-size'"),
     (["run", "mnist", "--param", "steps"], "NAME=VALUE"),
     (["run", "mnist", "--param", "steps=1", "--steps", "2"], "given twice"),
+    (["run", "--steps", "9", "mnist", "--lr=1"], "its parameters follow it: gpuagent run mnist --steps 9 --lr=1"),
     (["run", "mnist", "--with", "mnist"], "--with takes"),
     (["run", "mnist", "--environment", "dokcer"], "unknown environment"),
     (["start", "--rate", "0"], "0.1"),

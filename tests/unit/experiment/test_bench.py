@@ -140,6 +140,8 @@ def test_a_planned_look_needs_more_rounds_and_sides() -> None:
         ({"program": [*["{1..200}"] * 9]}, "commands, more than"),
         ({"words": ["a"], "vary": ["lr"]}, "--vary"),
         ({"words": ["a"], "vary": ["lr=1,,2"]}, "--vary lr"),
+        ({"words": ["a"], "vary": ["lr=1,2,1"]}, "give each once: --vary lr=1,2$"),
+        *(({"words": [word, "a"]}, "no shell is used unless") for word in ("-N", "--shell=none")),
         *(({"words": [line], "vary": ["lr=1,2"]}, "{lr}") for line in ("a | b", "a; b", "a < b", "a && b", "a &")),
     ],
 )
