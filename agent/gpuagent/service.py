@@ -1,6 +1,7 @@
 """The service of a node's agent for commands of the same user: gRPC over a Unix socket."""
 
 import asyncio
+import contextlib
 import os
 import queue
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
@@ -105,6 +106,7 @@ class AgentClient:
     """A client of the agent that runs on this node."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._loop = EventLoop("agent client")
         self._channel = self._loop.start(_open_channel(path)).result()
         self._stub = AgentServiceStub(self._channel)
@@ -117,6 +119,12 @@ class AgentClient:
             if error.code() == grpc.StatusCode.UNAVAILABLE:
                 return None
             raise GpuAgentError(f"the agent on this node does not answer: {error.details()}") from error
+
+    def read_process_id(self) -> str | None:
+        """Return the number of the agent's process, which is in its lock; None: it is not."""
+        with contextlib.suppress(OSError):
+            return self._path.with_suffix(".lock").read_text().strip() or None
+        return None
 
     def submit(self, spec: RunSpec) -> Generator[RunUpdate, None, None]:
         """Queue the runs, with this process's environment, and yield their updates; closing the iterator cancels them.

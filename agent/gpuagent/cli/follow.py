@@ -83,6 +83,11 @@ class FollowedRun:
         return self.update.run_id
 
     @property
+    def has_ended(self) -> bool:
+        """True once it has ended."""
+        return self.update.status not in ("queued", "running")
+
+    @property
     def steps(self) -> str:
         """Its steps in words; empty: none are known."""
         return str(self.digest.steps)
@@ -158,7 +163,7 @@ class Follower:
                 elif notice.ident is None:  # not started yet
                     notice.start()
                 self._take(update)
-            if any(run.update.status in ("queued", "running") for run in self.runs):
+            if not all(run.has_ended for run in self.runs):
                 raise GpuAgentError("the agent on this node ended before the run did")
         finally:
             notice.cancel()

@@ -151,7 +151,7 @@ def report_undelivered(agent: "Agent") -> bool:
         click.echo(f"gpuagent: messages lost: {agent.lost}; cannot write to {agent.spool_directory}", err=True)
     if agent.undelivered:
         # The uplink has printed its error, or the collector's trouble, already.
-        later = "the next agent on this node delivers them"
+        later = "`gpuagent start`, or the next run on this node, delivers them"
         if agent.config.beside:
             later = f"run `collector import {agent.spool_directory}` on the collector's machine"
         is_known = agent.uplink.last_error or agent.uplink.trouble
@@ -178,9 +178,11 @@ def _check_options(client: "AgentClient", config: "AgentConfig", given: Sequence
     if status and status.gpu_fault:
         click.echo(f"gpuagent: {status.gpu_fault}", err=True)
     if "platform" in given and status and status.platform != config.platform:
+        process_id = client.read_process_id()
+        stop = f"stop it (process {process_id})" if process_id else "stop it"
         raise MisuseError(
             f"the agent that runs on this node samples as platform {status.platform!r}, not {config.platform!r}; "
-            "stop it, or omit --platform and GPUAGENT_PLATFORM"
+            f"{stop}, or omit --platform and GPUAGENT_PLATFORM"
         )
     if status and _other_collector(client, config):
         where = f"{status.collector}, not {config.collector}; --collector sends a run elsewhere"

@@ -18,6 +18,7 @@ from gpuagent.cli.node_agent import given_to_agent, node_agent
 from gpuagent.cli.options import agent_config, agent_options, complete_workloads, run_options
 from gpuagent_common.cli import ProgramCommand, interrupt_on_signals
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.text import write_duration
 from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
@@ -78,7 +79,15 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
     interrupt_on_signals()
     with node_agent(config, given_to_agent(ctx), spec) as agent:
         follower.read_gpus = agent.read_gpus
-        follower.follow(agent.submit(spec))
+        began = time.monotonic()
+        try:
+            follower.follow(agent.submit(spec))
+        except KeyboardInterrupt:
+            ended = sum(run.has_ended for run in follower.runs)
+            before = f"; {ended} of {spec.repeats} runs had ended" if spec.repeats > 1 else ""
+            # The run itself ends with the agent's services to this command.
+            click.echo(f"gpuagent: cancelled after {write_duration(time.monotonic() - began)}{before}", err=True)
+            raise click.exceptions.Exit(130) from None
         deadline = time.monotonic() + _DELIVERED_SECONDS
         with waiting_for("gpuagent", "the collector to take the last messages"):
             while has_terminal() and agent.waiting() and time.monotonic() < deadline:

@@ -98,9 +98,10 @@ def test_without_a_collector_the_run_works_and_the_next_agent_delivers_it(node: 
 
 
 def test_a_running_agent_serves_commands_and_refuses_what_contradicts_it(sharing: Node, shared_collector: Node) -> None:
-    sharing.start_agent("--platform", "here")
+    agent = sharing.start_agent("--platform", "here")
     refused = sharing.run("gpuagent", "run", "--platform", "elsewhere", "--", *QUIET, code=2)
     assert "samples as platform 'here'" in refused.stderr
+    assert f"stop it (process {agent.pid})" in refused.stderr
     refused = sharing.run("gpuagent", "start", code=1)
     assert "another agent" in refused.stderr
     assert "ignores --rate" in sharing.run("gpuagent", "run", "--rate", "5", "--", *QUIET).stderr
@@ -122,6 +123,22 @@ def test_a_running_agent_serves_commands_and_refuses_what_contradicts_it(sharing
     until(lambda: len(sharing.ask("SELECT 1 FROM runs WHERE status = 'succeeded'")) == 3, "all ends")
     written = [path for node in (sharing, shared_collector) for path in node.folder.rglob("*") if path.is_file()]
     assert not [path for path in written if secret.encode() in path.read_bytes()]
+
+
+def test_an_interrupted_run_ends_with_one_line_and_what_waits(node: Node) -> None:
+    node.without_collector()
+    terminal = FakeTerminal()
+    process = terminal.start("gpuagent", "run", "--", *ENDLESS, environment=node.environment, folder=node.folder)
+    try:
+        terminal.shows("up")
+        terminal.press("\x03")
+        assert terminal.ended(process) == 130
+    finally:
+        terminal.close(process)
+    text = re.sub(rb"\x1b\[K|\r", b"", terminal.sent).decode()
+    _, waits = text[text.index("gpuagent: cancelled after") :].splitlines()
+    assert "messages wait in" in waits
+    assert "`gpuagent start`, or the next run" in waits
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
