@@ -173,7 +173,8 @@ def list_studies() -> None:
     from gpuagent.experiment.file import read_experiment, studies
 
     for path in studies():
-        click.echo(f"{path.stem:<12} {read_experiment(path).question or ''}")
+        row = f"{path.stem:<12} {read_experiment(path).question or ''}"
+        click.echo(textwrap.fill(row, _width(), subsequent_indent=" " * 13, break_on_hyphens=False))
 
 
 def _data_parameters(given: Sequence[str]) -> list[str]:

@@ -172,8 +172,8 @@ def _find_one(name: str) -> Facet:
         wrong = f"it cannot be {key!r}" if key else "it is missing"
         raise MisuseError(f"--by {kind}:NAME needs the name of the {kind}; {wrong}")
     names = [facet.name for facet in FACETS]
-    kinds = get_close_matches(kind, _KEYED, n=1, cutoff=0.5) if key else []
-    close = [f"{kinds[0]}:{key}"] if kinds else get_close_matches(name, names, n=1)
+    kinds = get_close_matches(kind, _KEYED, n=1, cutoff=0.5 if key else 0.7)
+    close = [f"{kinds[0]}:{key or 'NAME'}"] if kinds else get_close_matches(name, names, n=1)
     known = f"there are {', '.join(names)}, argument:NAME, parameter:NAME and label:NAME"
     if name == "experiment":
         known = "--experiment NAME takes one alone, and --by label:KEY compares runs by a label"
