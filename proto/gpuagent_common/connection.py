@@ -18,6 +18,9 @@ ADDRESS_VARIABLE = "GPUAGENT_COLLECTOR"
 # Options by which a command reads later what it reads now from a collector that ends with its caller.
 READ_LATER_VARIABLE = "GPUAGENT_READ_LATER"
 
+# The command that prints the whole of an answer, where another command prints its first screen.
+WHOLE_ANSWER_VARIABLE = "GPUAGENT_WHOLE_ANSWER"
+
 # Environment variable with the path of the token file.
 TOKEN_FILE_VARIABLE = "GPUAGENT_TOKEN_FILE"  # noqa: S105 - the name of a variable
 

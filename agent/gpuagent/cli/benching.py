@@ -33,7 +33,7 @@ from gpuagent.experiment.plan import Trial
 from gpuagent.locations import lock
 from gpuagent.runs.catalogue import Catalogue
 from gpuagent.runs.planning import Planner
-from gpuagent_common.connection import READ_LATER_VARIABLE, default_token_file
+from gpuagent_common.connection import READ_LATER_VARIABLE, WHOLE_ANSWER_VARIABLE, default_token_file
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.run_spec import check_workload_name
 from gpuagent_common.text import counted, harmless
@@ -211,11 +211,10 @@ class Bench:
             metric = "run_seconds"
             answer += ["--metric", metric]
             lines.note("no throughput is reported, so the figures are durations")
-        more = shlex.join([*answer, *self._store_words, "--all"])
-        lines.note(f"all figures: collector {more}")
-        self._ask([program, *answer, *connection])
-        for further in experiment.answers[1:]:
-            self._ask([program, *shlex.split(further), "--experiment", experiment.name, *connection])
+        further = [[*shlex.split(each), "--experiment", experiment.name] for each in experiment.answers[1:]]
+        for words in (answer, *further):
+            whole = f"collector {shlex.join([*words, *self._store_words, '--all'])}"
+            self._ask([program, *words, *connection], whole=whole)
         for file in self.files:
             if file.suffix == ".html":
                 # The answer is on the screen already.
@@ -227,10 +226,13 @@ class Bench:
                 self._ask([program, *answer, "--format", _TABLES[file.suffix], *connection], file)
                 click.echo(f"{file}: written")
 
-    def _ask(self, command: Sequence[str], file: Path | None = None) -> None:
-        """Print what a command of the collector prints, or write it into a file; raise GpuAgentError if it fails."""
+    def _ask(self, command: Sequence[str], file: Path | None = None, *, whole: str = "") -> None:
+        """Print what a command of the collector prints, or write it into a file; raise GpuAgentError if it fails.
+
+        `whole` is the command that prints all of it.
+        """
         # The commands that it names read the store, and not the collector inside this one.
-        later = {READ_LATER_VARIABLE: shlex.join(self._store_words)}
+        later = {READ_LATER_VARIABLE: shlex.join(self._store_words), WHOLE_ANSWER_VARIABLE: whole}
         with contextlib.ExitStack() as stack:
             output = stack.enter_context(file.open("wb")) if file else None
             done = subprocess.run(

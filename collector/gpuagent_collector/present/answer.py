@@ -122,13 +122,16 @@ class Answer:
     notes: Sequence[str] = ()
     failed: bool = False
 
-    def document(self, *, wide: bool = True, brief: bool = False, warnings: int = 2) -> list[Section]:
+    def document(
+        self, *, wide: bool = True, brief: bool = False, warnings: int = 2, whole: str | None = None
+    ) -> list[Section]:
         """Return all sections with their tables as text, and long names of sides cut.
 
         Args:
             wide: whether there is room for all columns.
             brief: whether it is the first screen: no details, tables cut, and only the gravest warnings.
             warnings: of a first screen, the most.
+            whole: the command that prints the rest; None: this one, with `--all`.
         """
         text = self.short if brief and self.short is not None else self.text
         sections = [Section(self.heading, [*text.splitlines(), *self.parts])]
@@ -146,6 +149,12 @@ class Answer:
         more = [counted(hidden, "more warning")] if hidden > 0 else []
         more += [self.more] if self.more else []
         last: Part = f"--all shows {', '.join(more)}." if brief and more else ""
+        if last and whole:
+            lead = ", ".join(more)
+            sections[-1] = replace(
+                sections[-1], parts=[*sections[-1].parts, Command(f"{lead[:1].upper()}{lead[1:]}:", whole)]
+            )
+            last = ""
         if self.next:
             last = Command(f"{last} Next:".lstrip(), self.next)
         if last:

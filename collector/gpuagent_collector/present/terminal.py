@@ -3,6 +3,7 @@
 A list shows the important columns first, the others where there is room.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from gpuagent_collector.present.answer import Answer, Bullets, Command, Part, Ve
 from gpuagent_collector.present.chart import Chart
 from gpuagent_collector.present.table import Grid
 from gpuagent_collector.present.values import ABSENT
+from gpuagent_common.connection import WHOLE_ANSWER_VARIABLE
 from gpuagent_common.text import harmless
 
 # Blanks between two columns of a table.
@@ -63,7 +65,8 @@ def print_answer(console: Console, answer: Answer) -> None:
 
 def _print_document(console: Console, answer: Answer, warnings: int) -> None:
     wide = console.width >= _WIDE_COLUMNS
-    for section in answer.document(wide=wide, brief=not answer.everything, warnings=warnings):
+    whole = os.environ.get(WHOLE_ANSWER_VARIABLE)
+    for section in answer.document(wide=wide, brief=not answer.everything, warnings=warnings, whole=whole):
         heading = Text(harmless(section.heading), style="bold", overflow="ellipsis")
         console.print(Rule(heading, align="left", style="dim"))
         for part, after in zip_longest(section.parts, section.parts[1:]):
