@@ -278,6 +278,8 @@ def describe_misuse(error: click.UsageError) -> str:
         given = re.sub(r"'(\S+)' \(env var: '(\w+)'\)", r"'\1 (\2)'", given)
         matches = ((re.fullmatch(pattern, given), ours) for pattern, ours in _CLICKS_WORDS.items())
         words = next((match.expand(ours) for match, ours in matches if match), given[:1].lower() + given[1:])
+        if isinstance(error, click.BadParameter) and error.param and error.param.metavar == "SECONDS":
+            words = words.replace("takes a number,", "takes a number of seconds,")
     return f"{words}{'' if words.endswith('?') else f'; see: {error.ctx.command_path} --help' if error.ctx else ''}"
 
 

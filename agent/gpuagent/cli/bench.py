@@ -96,8 +96,6 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> in
 
     program = ctx.meta.get("program", [])
     files, prepare, anew, force = (options.pop(name) for name in ("files", "prepare", "anew", "force"))
-    for file in files:
-        check_output(file)
     settings = {name: value for name in _SETTINGS if (value := options.pop(name))}
     # A name of a workload has parameters behind it, or is alone and no program.
     is_workload = (
@@ -105,6 +103,8 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> in
         and not re.search(r"^-|\s", words[0])
         and shutil.which(words[0]) is None
     )
+    for file in files:
+        check_output(file, is_workload=is_workload)
     parameters = parse_pairs(options.pop("parameters"), "--param")
     if parameters and not is_workload:
         raise MisuseError("--param is for a built-in workload; --vary NAME=A,B gives a command of your own its options")

@@ -37,7 +37,7 @@ from gpuagent_common.connection import READ_LATER_VARIABLE, WHOLE_ANSWER_VARIABL
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.run_spec import check_workload_name
 from gpuagent_common.text import counted, harmless
-from gpuagent_proto.v1.run_pb2 import RunUpdate
+from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
 _STORE = "runs.duckdb"
 
@@ -49,10 +49,10 @@ class FirstRoundError(GpuAgentError):
     """A run of the first round failed: nothing is worth repeating."""
 
 
-def check_output(file: Path) -> None:
+def check_output(file: Path, *, is_workload: bool) -> None:
     """Raise MisuseError for a file of the answer that could not be written at the end."""
     if file.suffix not in (".html", *_TABLES, *_FIGURES):
-        hint = "" if file.suffix else f"; a workload's own parameter is --param output={file}"
+        hint = f"; the workload's own is --param output={file}" if is_workload else ""
         raise MisuseError(f"-o takes a name that ends in .html, {', '.join((*_TABLES, *_FIGURES))}; not {file}{hint}")
     if not file.absolute().parent.is_dir():
         raise MisuseError(f"the directory {file.parent} does not exist; run: mkdir -p {file.parent}")
@@ -149,7 +149,11 @@ class Bench:
         planner = Planner(catalogue, allow_commands=True)
         # A program may be made by --prepare.
         here = "" if self.prepare else str(Path.cwd())
-        if lacking := check_cells(experiment, planner.plan, gpus, working_directory=here):
+        try:
+            lacking = check_cells(experiment, planner.plan, gpus, working_directory=here)
+        except MisuseError as error:
+            raise MisuseError(_describe(error, experiment.cells[0].asked, catalogue)) from error
+        if lacking:
             raise GpuAgentError("; ".join(dict.fromkeys(lacking.values())))
         concerns = [*occupant_concerns(experiment, gpus), *torch_concerns(experiment, self.config.python, gpus)]
         check_concerns(concerns, force=self.force)
@@ -251,6 +255,15 @@ class Bench:
             raise GpuAgentError("; ".join(line.removeprefix("collector: ") for line in said))
         for line in said:
             click.echo(line, err=True)
+
+
+def _describe(error: MisuseError, asked: RunSpec, catalogue: Catalogue) -> str:
+    """Return why a cell cannot be planned, and what was probably meant."""
+    if asked.command and asked.command[0] in catalogue.workloads():
+        name = asked.command[0]
+        return f"{name} is a built-in workload, which is compared alone: gpuagent bench {name} --vary NAME=A,B"
+    lists = [f"{name}={value:.60}" for name, value in asked.parameters.items() if "," in value]
+    return f"{error}; several values are --vary {lists[0]}" if lists else str(error)
 
 
 def store_place(store: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -64,15 +65,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
     from gpuagent.cli.spec import run_spec
 
     program = ctx.meta.get("program", [])
-    if words and program:
-        close = get_close_matches(
-            words[0], [name for each in ctx.command.params for name in each.opts], n=1, cutoff=0.85
-        )
-        hint = "give either a workload or `-- PROGRAM`"
-        if words[0].startswith("-"):
-            hint = "there is no such option; the program's own come after `--`"
-        hint = f"did you mean {close[0]}?" if close else hint
-        raise MisuseError(f"unexpected {words[0]!r} before `--`; {hint}")
+    _check_words(ctx.command, words, program)
     config = agent_config(options, allow_commands=True)
     spec = run_spec(words[0] if words else None, program, words[1:], config.labels, **options)
     follower = Follower(runs=spec.repeats, quiet_stdout=as_json, no_steps=_words_without_steps(spec))
@@ -101,6 +94,25 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
         follower.print_steps()
     is_late = config.delivery.through_failures and agent.left_behind() > 0
     return follower.exit_code or int(is_late)
+
+
+def _check_words(command: click.Command, words: Sequence[str], program: Sequence[str]) -> None:
+    """Raise MisuseError for words before `--` that belong behind it, or are options of another command."""
+    if words and program:
+        close = get_close_matches(words[0], [name for each in command.params for name in each.opts], n=1, cutoff=0.85)
+        hint = "give either a workload or `-- PROGRAM`"
+        if words[0].startswith("-"):
+            hint = "there is no such option; the program's own come after `--`"
+        if words[0].partition("=")[0] == "--rounds":
+            close = ["--repeat"]
+        if words[0].partition("=")[0] == "--vary":
+            hint = f"`gpuagent bench` has it: {shlex.join(['gpuagent', 'bench', *words, '--', *program]):.120}"
+        hint = f"did you mean {close[0]}?" if close else hint
+        raise MisuseError(f"unexpected {words[0]!r} before `--`; {hint}")
+    # No workload has a blank in its name, or words without hyphens behind it.
+    if words and (" " in words[0] or (shutil.which(words[0]) and words[1:] and not words[1].startswith("-"))):
+        line = " ".join([words[0], *map(shlex.quote, words[1:])])
+        raise MisuseError(f"a program follows `--`: gpuagent run -- {line:.120}")
 
 
 def _words_without_steps(spec: "RunSpec") -> str:

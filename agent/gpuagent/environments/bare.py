@@ -35,6 +35,8 @@ class Bare(Environment):
             if os.sep in program and Path(program).exists():
                 hint = hint or "make it one with chmod +x"
                 raise MisuseError(f"{job.program[0]!r} is not an executable file; {hint}")
+            if python and not hint and program.endswith(".py") and (close := _close_script(job, program)):
+                hint = f"did you mean: {python} {close}"
             hint = hint or "give the path of one, or install it"
             raise MisuseError(f"this node has no program {job.program[0]!r}; {hint}")
         _check_script(job)
@@ -49,10 +51,16 @@ def _check_script(job: Job) -> None:
     if words[0].endswith(".py") and not words[0].startswith("-"):
         try:
             is_there = (job.working_directory / words[0]).exists()
-            known = sorted(each.name for each in job.working_directory.glob("*.py"))
+            close = None if is_there else _close_script(job, words[0])
         except OSError:  # Python says what it cannot read
             return
         if not is_there:
-            close = get_close_matches(words[0], known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
+            hint = f"; did you mean {close}?" if close else ""
             raise MisuseError(f"there is no file {words[0]!r:.100} in {job.working_directory}{hint}")
+
+
+def _close_script(job: Job, name: str) -> str | None:
+    """Return the script where the program starts whose name is most like `name`; None: none is."""
+    known = sorted(each.name for each in (job.working_directory or Path()).glob("*.py"))
+    close = get_close_matches(name, known, n=1)
+    return close[0] if close else None

@@ -181,7 +181,7 @@ def bench_file(
     Raises:
         MisuseError: the command line makes no sense.
     """
-    varied = {key: _values(key, text) for key, text in parse_pairs(vary, "--vary").items()}
+    varied = _read_vary(vary)
     if words and program:
         _check_option(words[0])
         raise MisuseError(f"unexpected {words[0]!r} before `--`; give commands in quotes, or one behind `--`")
@@ -256,6 +256,14 @@ def name_bench(content: Mapping[str, Any]) -> str:
 def digest_bench(content: Mapping[str, Any], folder: str) -> str:
     """Return the identity of a command line in a folder, by which it resumes."""
     return hashlib.sha256(json.dumps([content, folder], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _read_vary(texts: Sequence[str]) -> dict[str, list[str]]:
+    """Return the values of each name that --vary gives."""
+    for text in texts:
+        if "=" not in text:
+            raise MisuseError(f"--vary takes a name and its values, such as batch-size=32,128; not {text!r:.60}")
+    return {key: _values(key, text) for key, text in parse_pairs(texts, "--vary").items()}
 
 
 def _values(name: str, text: str) -> list[str]:

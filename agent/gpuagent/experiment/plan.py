@@ -99,7 +99,12 @@ def narrowed(
         and (not wanted["workload"] or cell.name in wanted["workload"])
     ]
     if not kept:
-        raise MisuseError(f"--only {' '.join(only)} leaves no cell; it takes names that the file has")
+        names = {
+            "workload": dict.fromkeys(cell.name for cell in experiment.cells),
+            "environment": dict.fromkeys(cell.environment for cell in experiment.cells),
+        }
+        there = " ".join(f"{key}={name}" for key, named in names.items() if wanted[key] for name in named)
+        raise MisuseError(f"--only {' '.join(only)} leaves no cell; the file has {there:.100}")
     for labels in (experiment.labels, *(cell.asked.labels for cell in experiment.cells)):
         for label, value in labels.items():
             check_label(label, value, "labels of the file")

@@ -69,9 +69,13 @@ def test_what_cannot_run_ends_before_the_first_run(alone: Node) -> None:
         ["bench", "true", "false", "--param", "steps=2"],
         ["bench", "python3", "train.py"],
         ["bench", "train.py", "--lr", "1"],
+        ["bench", "mnist", "--batch-size", "32,64"],
+        ["bench", "mnist", "cifar10"],
+        ["bench", "--", "trian.py"],
     )
-    assert [code for code, _, _ in ended] == [2] * 15
-    for _, out, err in ended:
+    assert [code for code, _, _ in ended] == [2] * 18
+    assert ended[17][2].endswith("did you mean: python train.py\n")
+    for _, out, err in ended[:17]:
         assert (out, err.count("\n")) == ("", 1)
         assert len(err) <= 170
     assert "'/no/such/program'" in ended[0][2]
@@ -82,5 +86,7 @@ def test_what_cannot_run_ends_before_the_first_run(alone: Node) -> None:
     assert "--param is for a built-in workload" in ended[12][2]
     assert "gpuagent bench -- python3 train.py" in ended[13][2]
     assert "gpuagent bench -- python train.py --lr 1\n" in ended[14][2]
+    assert ended[15][2].endswith("several values are --vary batch-size=32,64\n")
+    assert "compared alone: gpuagent bench mnist --vary NAME=A,B" in ended[16][2]
     assert not alone.store.exists()
     assert not list((alone.folder / "spool" / "experiments").glob("*"))
