@@ -184,7 +184,8 @@ class Conductor:
         for block in self.journal.blocks:
             left = self.journal.left(block)
             if left and (reason := self._exceeded_budget(left)):
-                self.observer.note(f"the budget ends it before repeat {left[0].repeat}: {reason}")
+                complete = max(0, left[0].repeat - 1)
+                self.observer.note(f"the budget ends it after {complete} of {experiment.repeats} repeats: {reason}")
                 return False
             for trial in left:
                 failed = [one for one in self.journal.done if one.status != "succeeded" and one.cell == trial.cell.key]
@@ -249,7 +250,8 @@ class Conductor:
         most, done = self.journal.experiment, self.journal.done
         hours = (sum(one.seconds for one in done) + self.journal.expected_seconds(left)) / 3600
         if most.most_hours is not None and hours > most.most_hours:
-            return f"it would have taken {write_duration(3600 * hours)} of {write_duration(3600 * most.most_hours)}"
+            taken, allowed = write_duration(3600 * hours), write_duration(3600 * most.most_hours)
+            return f"with another it would have taken {taken} of {allowed}"
         if most.most_kilowatt_hours is None or not done:
             return None
         joules = [one.gpu_joules for one in done if one.gpu_joules is not None]
@@ -257,7 +259,7 @@ class Conductor:
             return "the GPUs do not count energy, and kilowatt_hours is limited"
         kilowatt_hours = (sum(joules) + len(left) * statistics.mean(joules)) / 3.6e6
         if kilowatt_hours > most.most_kilowatt_hours:
-            return f"it would have taken {kilowatt_hours:.3g} of {most.most_kilowatt_hours:g} kWh"
+            return f"with another it would have taken {kilowatt_hours:.3g} of {most.most_kilowatt_hours:g} kWh"
         return None
 
 

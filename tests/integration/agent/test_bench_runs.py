@@ -193,7 +193,7 @@ def test_throughput_is_compared_where_all_programs_report_it_and_else_their_dura
 def test_one_command_beside_unquoted_braces_is_named_and_a_time_limit_ends_it(node: Node) -> None:
     done = node.run("gpuagent", "bench", "--at-most", "0.001s", "--", "echo", "1", "2", code=1)
     assert "quote braces" in done.stderr
-    assert "before repeat 1" in done.stderr
+    assert "after 0 of 7 repeats" in done.stderr
     assert "into --at-most" in done.stderr
 
 

@@ -174,7 +174,7 @@ def test_an_experiment_cancelled_in_the_queue_or_cool_down_makes_no_run(tmp_path
     ("more", "broken", "status", "ended_runs", "reason"),
     [
         ("", "run-5", "failed", 4, "docker has gone"),
-        ("budget: {hours: 1.0e-9}\n", "", "incomplete", 4, "the budget ends it before repeat 2: it would have taken"),
+        ("budget: {hours: 1.0e-9}\n", "", "incomplete", 4, "the budget ends it after 1 of "),
     ],
     ids=["failed", "ended by its budget"],
 )
