@@ -99,15 +99,15 @@ def longer_search(ask: Ask, chosen: Selection, found: Sequence[Found]) -> str | 
 
 def write_found(one: Found) -> str:
     """Return what a side sustains, how certain that is, and whether the clients were the limit."""
-    if one.low is None and one.high is None:
+    if one.low is not None and one.high is not None:
+        ends = f"95 % interval {significant(one.low)} to {significant(one.high)}"
+    elif one.low is not None:
+        ends = f"95 % interval from {significant(one.low)} on"
+    elif one.high is not None:
+        ends = f"95 % interval up to {significant(one.high)}"
+    else:
         windows = one.figures.get("search_windows")
         ends = "no 95 % interval" if windows is None else f"no 95 % interval after {windows:.0f} windows"
-    elif one.low is None:
-        ends = f"95 % interval up to {significant(one.high)}"
-    elif one.high is None:
-        ends = f"95 % interval from {significant(one.low)} on"
-    else:
-        ends = f"95 % interval {significant(one.low)} to {significant(one.high)}"
     searches = f"{one.runs} {'search' if one.runs == 1 else 'searches'}"
     load = f"{significant(one.highest)} {UNITS[one.kind]}"
     sentences = [f"Within {one.limits}, {one.side} sustains {load} ({ends}, {searches})."]
