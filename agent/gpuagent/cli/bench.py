@@ -127,8 +127,6 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> in
         top={name: value for name, value in top.items() if value is not None},
         **{name: options.pop(name) for name in ("vary", "environments", "beside", "name")},
     )
-    if program and len(content["workloads"]) == 1:
-        click.echo("gpuagent: one command, so nothing to compare; quote braces, '{a,b}', or give --vary", err=True)
     store = options.pop("store")
     config = agent_config(options, allow_commands=True)
     interrupt_on_signals()
@@ -142,6 +140,9 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> in
         context=ctx,
         force=force,
     )
+    bench.check()
+    if program and len(content["workloads"]) == 1:
+        click.echo("gpuagent: one command, so nothing to compare; quote braces, '{a,b}', or give --vary", err=True)
     return bench.run(anew=anew)
 
 

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import shlex
+import statistics
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,6 +44,9 @@ _STORE = "runs.duckdb"
 
 _TABLES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
 _FIGURES = (".png", ".svg", ".pdf")
+
+# Runs that are shorter than this are not much longer than it takes to notice their end (docs/bench.md).
+_LEAST_SECONDS = 0.1
 
 
 class FirstRoundError(GpuAgentError):
@@ -88,9 +92,8 @@ class Bench:
     def run(self, *, anew: bool) -> int:
         """Make the runs and print the answer; return 1 if a run failed.
 
-        Raises GpuAgentError: a run of the first round failed, or a cell cannot run here.
+        Raises GpuAgentError: a run of the first round failed.
         """
-        self._check()
         folder, node_id = find_place(self.config)
         uses_collector = self.store is None and is_reachable(self.config.collector)
         store = self.store or _STORE
@@ -135,8 +138,8 @@ class Bench:
         for ending in (".json", ".jsonl", ".lock"):
             self._path.with_suffix(ending).unlink(missing_ok=True)
 
-    def _check(self) -> None:
-        """Refuse what could not run, before anything starts."""
+    def check(self) -> None:
+        """Raise GpuAgentError for what cannot run here, before anything starts."""
         experiment, gpus = self._new_experiment(), self._gpus
         plan.narrowed(experiment, ())
         catalogue = Catalogue(self.config.python)
@@ -200,7 +203,7 @@ class Bench:
             last = "".join(f": {harmless(line):.100}" for line in done.stdout.strip().splitlines()[-1:])
             raise GpuAgentError(f"--prepare ended with exit code {done.returncode}{last}")
 
-    def _print(self, experiment: Experiment, lines: RunLines, *, is_stored: bool) -> None:
+    def _print(self, experiment: Experiment, lines: "_BenchLines", *, is_stored: bool) -> None:
         """Print the comparison of the runs, and write the files; where that is impossible, the command for later."""
         program, connection = find_collector_command(), connection_words(self.config)
         answer = [*shlex.split(experiment.answers[0]), "--experiment", experiment.name]
@@ -214,7 +217,8 @@ class Bench:
         if answer[0] == "compare" and not awaited.has_throughput:
             metric = "run_seconds"
             answer += ["--metric", metric]
-            lines.note("no throughput is reported, so the figures are durations")
+            brief = "; those below 0.1 s are up to some ms too long" if lines.is_brief else ""
+            lines.note(f"no throughput is reported, so the figures are durations{brief}")
         further = [[*shlex.split(each), "--experiment", experiment.name] for each in experiment.answers[1:]]
         for words in (answer, *further):
             whole = f"collector {shlex.join([*words, *self._store_words, '--all'])}"
@@ -283,6 +287,13 @@ class _BenchLines(RunLines):
         self._context = context
         self._failed: set[str] = set()
         self._printed: list[list[str]] = []
+        # Durations of the runs that succeeded, by cell.
+        self._seconds: dict[str, list[float]] = {}
+
+    @property
+    def is_brief(self) -> bool:
+        """Whether the runs of a cell are so short that noticing their end is a part of them."""
+        return any(statistics.median(seconds) < _LEAST_SECONDS for seconds in self._seconds.values())
 
     def end(self, trial: Trial, update: RunUpdate, seconds: float, cool_down_seconds: float) -> None:
         """Print how a run ended.
@@ -292,6 +303,8 @@ class _BenchLines(RunLines):
         """
         super().end(trial, update, seconds, cool_down_seconds)
         if update.status == "succeeded":
+            if update.HasField("seconds"):
+                self._seconds.setdefault(trial.cell.key, []).append(update.seconds)
             return
         directory, program = Path(update.run_directory), trial.cell.asked.command
         lines = list(read_last_lines(directory))
