@@ -292,7 +292,7 @@ class _BenchLines(RunLines):
 
     @property
     def is_brief(self) -> bool:
-        """Whether the runs of a cell are so short that noticing their end is a part of them."""
+        """True if the runs of a cell are so short that noticing their end is a part of them."""
         return any(statistics.median(seconds) < _LEAST_SECONDS for seconds in self._seconds.values())
 
     def end(self, trial: Trial, update: RunUpdate, seconds: float, cool_down_seconds: float) -> None:
