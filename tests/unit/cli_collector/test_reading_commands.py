@@ -111,7 +111,7 @@ def test_a_query_takes_the_word_sql_and_parameters_by_options(collector: Collect
         (("compare", "--metric"), 2, "--metric needs a value"),
         (("plan", "--why", "a"), 2, "--why needs 2 values"),
         (("compare", "--by", "platfrom"), 2, "--by platfrom is unknown; did you mean platform?"),
-        (("compare", "--by", "lr"), 2, "argument:lr, parameter:lr and label:lr"),
+        (("compare", "--by", "lr"), 2, "argument:NAME, parameter:NAME and label:NAME"),
         (("compare", "--by", "argument:"), 2, "needs the name of the argument; it is missing"),
         (("compare", "--by", "label:"), 2, "needs the name of the label; it is missing"),
         (("compare", "--by", "parameter:a b"), 2, "the name of the parameter; it cannot be 'a b'"),
