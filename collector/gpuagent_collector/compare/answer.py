@@ -283,7 +283,7 @@ def _results(comparison: Comparison, *, most: int) -> list[str]:
     if best := comparison.headline:
         said = [_best_sentence(comparison, best)]
         if comparison.options:
-            effects = "; ".join(_effect(*option, comparison.figures.primary) for option in comparison.options)
+            effects = _effects(comparison)
             verdicts = {test.judgement.verdict for _, of_option in comparison.options for test in of_option}
             if best.judgement.verdict is not Verdict.DIFFERS and Verdict.DIFFERS in verdicts:
                 # An option has more runs than a single command, and shows what this one cannot.
@@ -354,12 +354,24 @@ def _best_sentence(comparison: Comparison, best: Test) -> str:
     return f"{first}, {than} ({_evidence(best)})."
 
 
+def _effects(comparison: Comparison) -> str:
+    """Return what each option of a sweep changes; those of which no runs could show it together."""
+    few = []
+    said = []
+    for facet, tests in comparison.options:
+        if all(test.judgement.verdict is Verdict.TOO_FEW for test in tests):
+            few.append(facet.option)
+        else:
+            said.append(_effect(facet, tests, comparison.figures.primary))
+    if few:
+        said.append(f"the runs are too few to show what {' or '.join(few)} changes")
+    return "; ".join(said)
+
+
 def _effect(facet: Facet, tests: Sequence[Test], metric: Metric) -> str:
     """Return what an option's values change, over all values of the others: the largest difference that is shown."""
     shown = [test for test in tests if test.judgement.verdict is Verdict.DIFFERS]
     if not shown:
-        if all(test.judgement.verdict is Verdict.TOO_FEW for test in tests):
-            return f"the runs are too few to show what {facet.option} changes"
         hidden = could_hide([test.judgement.shift for test in tests]).removeprefix(";")
         return f"{facet.option} makes no measurable difference{hidden and f',{hidden}'}"
     most = max(shown, key=lambda test: abs(log(max(test.other.median, 1e-300) / max(test.baseline.median, 1e-300))))

@@ -78,8 +78,16 @@ def verdict_table(comparison: Comparison) -> Table:
 
 
 def _name_both(facet: Facet, other: str, baseline: str) -> str:
-    """Return a side by its baseline: an option of which both are values is named once."""
-    return f"{facet.name_side(other)} / {facet.name_side(baseline) if facet.joined else baseline}"
+    """Return a side by its baseline: an option of which both are values is named once, and so are words of commands."""
+    second = facet.name_side(baseline) if facet.joined else baseline
+    if facet.argument == "":
+        words = baseline.split(" ")
+        for word in other.split(" "):
+            if words[:1] != [word]:
+                break
+            del words[0]
+        second = " ".join(words) or second
+    return f"{facet.name_side(other)} / {second}"
 
 
 def cost_table(comparison: Comparison) -> Table | None:

@@ -155,13 +155,13 @@ def test_a_regression_fails_and_junit_says_which(run: Callable[..., Result], tmp
     junit = tmp_path / "out.xml"
     result = run("--before", "driver", "--max-regression", "3", "--junit", str(junit))
     assert result.return_value == 1 or result.exit_code == 1
-    assert "regressed: mnist node=slowed: after / before (throughput 0.9" in result.stderr
+    assert "regressed: mnist on slowed: after / before (throughput 0.9" in result.stderr
     suite = ElementTree.parse(junit).getroot()  # noqa: S314 - of ours
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("2", "1", "0")
     cases = {case.get("name"): [child.tag for child in case] for case in suite}
     assert cases == {
-        "mnist node=same: after / before": ["system-out"],
-        "mnist node=slowed: after / before": ["failure"],
+        "mnist on same: after / before": ["system-out"],
+        "mnist on slowed: after / before": ["failure"],
     }
 
 
