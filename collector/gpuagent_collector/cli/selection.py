@@ -120,7 +120,7 @@ def ask_sides_of_files(reader: ReaderOptions, opened: "StreamingReader", asked: 
     is_usual = asked.get("by") == "platform" or ("values" in asked and asked.get("by", "") is None)
     if is_usual or asked.get("why"):
         asked["by"] = opened.by
-        if "values" in asked:
+        if "values" in asked and not asked.get("event"):
             asked["values"] = tuple(opened.sides)
 
 

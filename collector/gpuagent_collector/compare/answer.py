@@ -266,7 +266,8 @@ def _costs(comparison: Comparison, *, most: int) -> Iterator[str]:
         this, that, shift = facet.where(side), facet.where(block.baseline), row.shifts[side]
         other, baseline = (row.figures[name].median for name in (side, block.baseline))
         write = notation([other, baseline], row.unit).write
-        evidence = f"{write(other)} and {write(baseline)}, {interval(shift)}"
+        of_ratio = f"ratio {ratio(shift.estimate)}, " if shift.scale is Scale.RATIO else ""
+        evidence = f"{write(other)} and {write(baseline)}, {of_ratio}{interval(shift)}"
         if len(row.shifts) > 1 and other >= baseline and shift.is_shown:
             yield f"{title} is lowest {that} ({write(baseline)}), and highest {this} ({write(other)})."
         elif shift.is_shown and shift.scale is Scale.RATIO:
@@ -341,10 +342,17 @@ def _best_sentence(comparison: Comparison, best: Test) -> str:
     if is_baseline:
         behind = [test for test in tests if test.judgement.verdict is Verdict.DIFFERS]
         shown = f"{len(behind)} of the {len(tests)} others are" if len(behind) < len(tests) else "all others are"
-        others = (
-            f"{shown} shown to be {'lower' if is_higher else 'higher'}" if behind else "no other is shown to differ"
+        if not behind:
+            return f"{first} ({value}); no other is shown to differ."
+        others = f"{shown} shown to be {'lower' if is_higher else 'higher'}"
+        nearest = min(behind, key=lambda test: abs(test.other.median - test.baseline.median))
+        runs = (
+            f"{nearest.pairs:,} pairs"
+            if nearest.pairs
+            else f"{nearest.other.runs:,} and {nearest.baseline.runs:,} runs"
         )
-        return f"{first} ({value}); {others}."
+        by = f"{_how_much(nearest, replace(metric, better=None))} {facet.where(nearest.other.side)}"
+        return f"{first} ({value}); {others}, {by} ({interval(nearest.judgement.shift)}, {runs})."
     than = {
         Verdict.DIFFERS: f"{_how_much(best, replace(metric, better=None))} than {facet.where(best.baseline.side)}",
         Verdict.EQUAL: f"the same as {facet.where(best.baseline.side)} to within {percent(comparison.figures.delta)}",

@@ -408,9 +408,12 @@ def say(
         return f"{write_signed(difference, scale, digits=3)} {scale.symbol}"
 
     least = abs(lead.difference) * _LEAST_PERCENT / 100
-    shown = [
-        part for part in because.parts if part.shift.is_shown and part is not lead and abs(part.difference) >= least
-    ]
+    # Of a product both factors are named.
+    is_product = because.what != "time"
+    shown = []
+    for part in because.parts:
+        if part is not lead and abs(part.difference) >= least and (is_product or part.shift.is_shown):
+            shown.append(part)
     spoken_parts = shown[: _MOST_SPOKEN - 1]
     listed = [f"{write(lead.difference)} is {lead.title}"]
     listed += [f"{write(part.difference)} {part.title}" for part in spoken_parts]

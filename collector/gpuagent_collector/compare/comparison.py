@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from functools import partial
 from itertools import compress
 from math import prod
@@ -28,7 +29,7 @@ from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN, Prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import differing_arguments, find_argument
+from gpuagent_collector.runs.arguments import Command, differing_arguments, find_argument
 from gpuagent_collector.runs.cells import Layout, choose_sides, lay_out
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import Facet, can_name, find_facet
@@ -263,6 +264,27 @@ def find_sweep(layout: Layout) -> str | None:
     return ",".join(f"parameter:{name}" for name in names if can_name(name)) or None if is_sweep else None
 
 
+def find_experiment(layout: Layout) -> str | None:
+    """Return the experiment of a sweep with the most runs, the newest of several; None: all runs are of one."""
+    runs: Counter[str] = Counter()
+    commands: dict[str, set[Command]] = defaultdict(set)
+    newest: dict[str, datetime] = {}
+    others = False
+    for run in layout.runs:
+        if run.experiment is None:
+            others = True
+            continue
+        runs[run.experiment] += 1
+        commands[run.experiment].add(run.command)
+        if run.started_at:
+            newest[run.experiment] = max(run.started_at, newest.get(run.experiment, run.started_at))
+    whole = [name for name in runs if len(commands[name]) > 1]
+    if not whole or (len(runs) == 1 and not others):
+        return None
+    first = datetime.min.replace(tzinfo=timezone.utc)
+    return max(whole, key=lambda name: (runs[name], newest.get(name, first)))
+
+
 def cost_row(block: BlockFigures) -> Row | None:
     """Return the cost of a block: per million items, else per run; None: it is unknown, or in several currencies."""
     for kind in (COST_PER_MILLION_ITEMS, COST_PER_RUN):
@@ -341,6 +363,8 @@ def compare(ask: Ask, request: Request) -> Comparison:
         named=request.values,
         needed=needed,
     )
+    # Of one argument alone nothing is said about the others.
+    is_of_several = len(facet.parts) > 1 or facet.argument == ""
     return Comparison(
         request=request,
         runs=runs,
@@ -356,5 +380,5 @@ def compare(ask: Ask, request: Request) -> Comparison:
         if request.each
         else {},
         reasons=tuple(find_reasons(figures, facts)),
-        options=tuple(find_option_tests(layout, facts, figures)) if len(figures.tests) > 1 else (),
+        options=tuple(find_option_tests(layout, facts, figures)) if is_of_several and len(figures.tests) > 1 else (),
     )

@@ -20,7 +20,7 @@ from gpuagent_collector.compare.answer import (
     value_legend,
     value_table,
 )
-from gpuagent_collector.compare.comparison import Comparison, Request, compare, find_sweep
+from gpuagent_collector.compare.comparison import Comparison, Request, compare, find_experiment, find_sweep
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, count
 from gpuagent_collector.compare.parts import because_table, with_bars
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
@@ -83,11 +83,7 @@ def answer_compare(
     comparison = compare_what_differs(ask, request)
     answer = render(comparison)
     if comparison.request is not request:
-        layout = comparison.layout
-        platform = layout.runs_of(layout.sides[0])[0].platform
-        reason = f"All runs are on {platform}, so they are compared by {layout.facet.spoken}."
-        text, short = (f"{said} {reason}" for said in (answer.text, answer.short or answer.text))
-        answer = replace(answer, text=text, short=short)
+        answer = _with_choice(answer, comparison, request)
     if max_regression is None:
         return answer
     checks = check_regressions(comparison, max_regression / 100)
@@ -100,11 +96,28 @@ def answer_compare(
     )
 
 
+def _with_choice(answer: Answer, comparison: Comparison, request: Request) -> Answer:
+    """Return the answer with the reason why it is of something else than was asked for."""
+    layout, chosen = comparison.layout, comparison.request.experiment
+    platform = layout.runs_of(layout.sides[0])[0].platform
+    reason = f"All runs are on {platform}, so they are compared by {layout.facet.spoken}."
+    if chosen != request.experiment:
+        reason = f"Of the experiments on {platform} this is {chosen}, which has the most runs."
+    text, short = (f"{said} {reason}" for said in (answer.text, answer.short or answer.text))
+    return replace(answer, text=text, short=short)
+
+
 def compare_what_differs(ask: Ask, request: Request) -> Comparison:
-    """Compare as requested; where nothing was requested and all is on one platform, by what differs in its runs."""
+    """Compare as requested; where nothing was requested and all is on one platform, by what differs in its runs.
+
+    Of several experiments with programs it is the one with the most runs.
+    """
     comparison = compare(ask, request)
     facet = find_sweep(comparison.layout) if request.is_usual else None
-    return compare(ask, replace(request, by=facet)) if facet else comparison
+    if facet is None:
+        return comparison
+    alone = find_experiment(comparison.layout) if facet == "command" and request.experiment is None else None
+    return compare(ask, replace(request, by=facet, experiment=alone or request.experiment))
 
 
 def render(comparison: Comparison) -> Answer:

@@ -27,6 +27,7 @@ _INDENT = " "
 def verdict_table(comparison: Comparison) -> Table:
     """Return a row for each test; for several blocks under a heading for each two sides, with the geometric mean."""
     figures, facet = comparison.figures, comparison.layout.facet
+    is_one_workload = len({test.block.workload for test in figures.tests}) == 1
     # One notation for all rows, with its unit in the header; None: the tests have several units.
     units = {test.unit for test in figures.tests}
     values = [side.median for test in figures.tests for side in (test.baseline, test.other)]
@@ -54,7 +55,8 @@ def verdict_table(comparison: Comparison) -> Table:
         if isinstance(row, Overall):
             return f"{_INDENT}{'all' if row.common else 'geometric mean of'} {row.mean.pairs}"
         if several:
-            return f"{_INDENT}{tell_apart(row.block, comparison.layout.blocks, briefly=True)}"
+            title = tell_apart(row.block, comparison.layout.blocks, briefly=True)
+            return f"{_INDENT}{title.removeprefix(f'{row.block.workload} ') if is_one_workload else title}"
         other, baseline = row.other.side, row.baseline.side
         if options and len(groups) > 1:
             return other
@@ -146,7 +148,9 @@ def _ratio(row: Test | Overall) -> str:
 def _verdict(row: Test | Overall) -> Verdict | str:
     if isinstance(row, Test):
         return row.judgement.verdict
-    return Verdict.DIFFERS if row.is_shown else ""
+    if row.is_shown:
+        return Verdict.DIFFERS
+    return Verdict.NOT_SHOWN if row.common else ""
 
 
 def verdict_legend(comparison: Comparison) -> Legend:
@@ -183,7 +187,7 @@ def verdict_legend(comparison: Comparison) -> Legend:
     return Legend(" ".join(brief), " ".join(sentences))
 
 
-OF_RATIOS = "Ratios: the middle one of those between runs, not that of the medians."
+OF_RATIOS = "Ratio: median of run against run."
 # Between the two, from here on a reader sees it.
 _VISIBLE = 0.02
 

@@ -10,7 +10,7 @@ from gpuagent_collector.compare import comparison
 from gpuagent_collector.compare import document as comparing
 from gpuagent_collector.compare.answer import ALONE
 from gpuagent_collector.compare.because import say
-from gpuagent_collector.compare.comparison import compare, find_sweep
+from gpuagent_collector.compare.comparison import compare, find_experiment, find_sweep
 from gpuagent_collector.compare.parts import because_table, with_bars
 from gpuagent_collector.compare.tables import OF_RATIOS, is_far_from_medians
 from gpuagent_collector.errors import OneSideError
@@ -140,7 +140,10 @@ def _tie(
         bound = f": they are equal to within {percent(recommendation.request.delta)}"
     else:
         bound = could_hide(shifts) or "; the runs are too few to decide"
-    tie = f"no measurable difference in {what} between {_join_words([*map(facet.name_side, sides)], 'and')}{bound}"
+    named = _join_words([*map(facet.name_side, sides)], "and")
+    if len(sides) > _SPOKEN_SIDES + 1:
+        named = f"{len(sides)} {facet.plural}"
+    tie = f"no measurable difference in {what} between {named}{bound}"
     cheaper = None
     if "cost" in ranking.judged and "cost" not in weights:
         cheaper = _compare(ranking, "cost", sorted(sides, key=lambda side: _median(ranking, side, "cost"))[:2], facet)
@@ -227,6 +230,8 @@ def answer_recommend(ask: Ask, **asked: Any) -> Answer:
         described = {name: asked[name] for name in ("by", "workload", "experiment", "where", "prices")}
         found = compare(ask, comparison.Request(**described, series=False))
         by = find_sweep(found.layout) if asked["by"] == "platform" else None
+        if by == "command" and asked["experiment"] is None:
+            asked["experiment"] = find_experiment(found.layout)
         return render(recommend(ask, Request(**{**asked, "by": by}))) if by else describe_side(ask, found)
 
 

@@ -390,7 +390,8 @@ def _by_arguments(block: Block, facet: Facet) -> list[Block]:
     if not chosen or len(commands) == 1:
         return [block]
     differing = differing_arguments([[command] for command in commands.values()])
-    names = [name for name, _ in differing if name.lstrip("-") not in facet.arguments]
+    # Lone words say least, so they are last.
+    names = sorted((name for name, _ in differing if name.lstrip("-") not in facet.arguments), key="".__eq__)
     blocks = []
     for rest in chosen:
         command = commands[rest]
@@ -462,7 +463,8 @@ def _why_nothing(runs: Sequence[Run], sides: Sequence[str], facet: Facet) -> str
 
 
 def first_few(texts: Sequence[str], most: int = 2) -> str:
-    """Return the first texts in one line, and the number of the others."""
+    """Return the first texts in one line, and the number of the others, if they are more than one."""
+    most += len(texts) == most + 1
     rest = len(texts) - most
     return ", ".join([*texts[:most], *([f"{rest} more"] if rest > 0 else [])])
 

@@ -104,7 +104,7 @@ def test_a_condition_that_varies_within_a_side_makes_blocks_of_their_own(store: 
     assert all(cell.runs for block in comparison.layout.blocks for cell in block.cells)
     assert {test.baseline.median for test in comparison.figures.tests} == {500.0, 1000.0}
     labels = {tell_apart(block, comparison.layout.blocks) for block in comparison.layout.blocks}
-    assert labels == {"mnist interference=none", "mnist interference=cpu-burn"}
+    assert labels == {"mnist without interference", "mnist with cpu-burn"}
 
 
 def test_a_condition_that_differs_with_the_side_is_compared_with_a_warning(store: SyntheticStore) -> None:

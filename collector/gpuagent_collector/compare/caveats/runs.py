@@ -287,14 +287,16 @@ def joined(evidence: Evidence) -> Iterator[Caveat]:
 
 
 def _whole_experiments(evidence: Evidence) -> list[str]:
-    """Return the experiments of several that have runs on two or more sides of a block, in the order of their runs."""
+    """Return the experiments of several that have runs on two or more sides of a block, the largest last."""
     found: dict[str, bool] = {}
+    sizes = Counter(run.experiment for runs in evidence.sides.values() for run in runs)
     for block in evidence.layout.blocks:
         of_cells = [dict.fromkeys(run.experiment for run in cell.runs if run.experiment) for cell in block.cells]
         for experiment in (name for names in of_cells for name in names):
             found[experiment] = found.get(experiment, False) or sum(experiment in names for names in of_cells) > 1
     others = any(run.experiment is None for runs in evidence.sides.values() for run in runs)
-    return [name for name, is_whole in found.items() if is_whole] if len(found) > 1 or others else []
+    whole = sorted((name for name, is_whole in found.items() if is_whole), key=sizes.__getitem__)
+    return whole if len(found) > 1 or others else []
 
 
 def confounded(evidence: Evidence) -> Iterator[Caveat]:
@@ -333,7 +335,7 @@ def different_commands(evidence: Evidence) -> Iterator[Caveat]:
         undeclared = find_undeclared(block, facet)
         between = [(name, values) for name, values in undeclared if len(set(values)) > 1]
         # The same values on both sides differ within each.
-        shown = between or [(name, values[:1]) for name, values in undeclared]
+        shown = sorted(between or [(name, values[:1]) for name, values in undeclared], key=lambda pair: pair[0] == "")
         if shown:
             more = f" and {counted(len(shown) - _SHOWN_ARGUMENTS, 'other')}" if shown[_SHOWN_ARGUMENTS:] else ""
             listed = "; ".join(write_argument(*pair) for pair in shown[:_SHOWN_ARGUMENTS])
@@ -345,7 +347,7 @@ def different_commands(evidence: Evidence) -> Iterator[Caveat]:
             what = "pairs have one command each, of which one may be faster and another slower"
             remedy = "that may be the difference" if between else what if paired else "that adds to the spread"
             if evidence.is_by_facet:
-                compared = by if between else f"{facet.name},{by}"
+                compared = by if between or facet.name == "all" else f"{facet.name},{by}"
                 does = "compares it" if between else "separates these runs"
                 remedy += f"; {evidence.command(by=compared, workload=block.workload)} {does}"
             yield Caveat(
