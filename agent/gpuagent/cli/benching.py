@@ -60,6 +60,8 @@ def check_output(file: Path, *, is_workload: bool) -> None:
         raise MisuseError(f"-o takes a name that ends in .html, {', '.join((*_TABLES, *_FIGURES))}; not {file}{hint}")
     if not file.absolute().parent.is_dir():
         raise MisuseError(f"the directory {file.parent} does not exist; run: mkdir -p {file.parent}")
+    if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
+        raise MisuseError(f"cannot write {file}: permission denied")
 
 
 @dataclass(slots=True, kw_only=True)

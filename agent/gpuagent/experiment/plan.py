@@ -36,8 +36,9 @@ def describe_apart(cells: Sequence[Cell]) -> dict[str, str]:
     every = [cell.parts() for cell in cells]
     lines = [" ".join(cell.asked.command).removeprefix("sh -c ") for cell in cells]
     if all(0 < len(line) <= _SHORT_COMMAND for line in lines):
-        # Whole commands, where they are short.
-        every = [[line, *cell.place()] for line, cell in zip(lines, cells, strict=True)]
+        # Whole commands, where they are short; the label of a shell's line says the same.
+        places = [[part for part in cell.place() if not part.startswith("command: ")] for cell in cells]
+        every = [[line, *place] for line, place in zip(lines, places, strict=True)]
     shared = set(every[0]).intersection(*every[1:]) if len(cells) > 1 else set(every[0][1:])
     apart = [" · ".join(part for part in parts if part not in shared) for parts in every]
     return {cell.key: words or cell.describe() for cell, words in zip(cells, apart, strict=True)}

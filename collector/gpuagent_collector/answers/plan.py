@@ -8,7 +8,6 @@ from functools import partial
 from itertools import chain
 from math import expm1
 from pathlib import Path
-from statistics import median_high
 from typing import Any
 
 import numpy as np
@@ -216,7 +215,7 @@ def _plan(block: Block, facts: Facts, metric: Metric, question: Question) -> Blo
     return BlockPlan(
         block=block,
         runs=sum(map(len, cells)),
-        repeats=median_high(len(values) for values in cells if len(values)),
+        repeats=max(map(len, cells)),
         spread=matched or pooled,
         pooled=pooled,
         matched=matched is not None,

@@ -34,7 +34,7 @@ from gpuagent_collector.present.human import duration, notation
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask, Recorder, literal
 from gpuagent_collector.query.named_runs import NamedRun, find_run
-from gpuagent_collector.runs.arguments import in_order
+from gpuagent_collector.runs.arguments import SUITE, in_order
 from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Layout, first_few
 from gpuagent_collector.runs.find import median_run
 from gpuagent_collector.runs.paragraph import describe_runs
@@ -112,9 +112,7 @@ def details_table(details: Details) -> Table:
 
 def _as_typed(command: Sequence[str]) -> Sequence[str]:
     """Return a command of gpuagent's own workloads as a user types it: without the interpreter that ran it."""
-    _, *rest = command or [""]
-    own = ["-m", "gpuagent_workloads", "run"]
-    return ["gpuagent", "run", *rest[len(own) :]] if rest[: len(own)] == own else command
+    return ["gpuagent", "run", *command[4:]] if tuple(command[2:4]) == SUITE else command
 
 
 def results_section(details: Details) -> Section | None:
@@ -376,9 +374,10 @@ def _settings_table(table: Table, workload: str) -> Table:
 
 
 def _without_common_words(titles: Sequence[str]) -> Sequence[str]:
-    """Return titles without the words with which all begin, such as `python train.py`; words in quotes stay."""
+    """Return titles without the words with which all begin, such as `python train.py`; options and quotes stay."""
     while all(" " in title for title in titles) and len({title.partition(" ")[0] for title in titles}) == 1:
-        if {"'", '"'} & set(titles[0].partition(" ")[0]):
+        word = titles[0].partition(" ")[0]
+        if word.startswith("-") or {"'", '"'} & set(word):
             break
         titles = [title.partition(" ")[2] for title in titles]
     return titles
@@ -396,7 +395,7 @@ def _describe_range(table: Table, comparison: Comparison) -> str:
         return ""
     (least, of_least, of_metric), (most, of_most, _) = min(found, key=itemgetter(0)), max(found, key=itemgetter(0))
     title, scale = spoken(of_metric.metric, comparison.request.stat), notation([least, most], of_metric.unit)
-    return f"Their {title} ranges from {scale.write_bare(least)} ({of_least}) to {scale.write(most)} ({of_most})."
+    return f"The median {title} is {scale.write(least)} ({of_least}) to {scale.write(most)} ({of_most})."
 
 
 # Warnings that a single run is one node's, and that it failed, are no news.

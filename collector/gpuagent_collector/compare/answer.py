@@ -271,7 +271,8 @@ def _costs(comparison: Comparison, *, most: int) -> Iterator[str]:
         if len(row.shifts) > 1 and other >= baseline and shift.is_shown:
             yield f"{title} is lowest {that} ({write(baseline)}), and highest {this} ({write(other)})."
         elif shift.is_shown and shift.scale is Scale.RATIO:
-            yield f"{title} is {_by_ratio(shift.estimate, row.metric)} {this} than {that} ({evidence})."
+            how = _by_ratio(shift.estimate, row.metric)
+            yield f"{title} is {how} {this} {_than(how)} {that} ({evidence})."
         else:
             between = f"{facet.name_side(side)} and {facet.name_side(block.baseline)}"
             yield f"{name}: there is no measurable difference in the {cost} between {between} ({evidence})."
@@ -311,9 +312,9 @@ def _sentence(comparison: Comparison, test: Test) -> str:
     this, that = facet.where(test.other.side), facet.where(test.baseline.side)
     title, delta = spoken(metric, comparison.request.stat), percent(comparison.figures.delta)
     between = f"between {facet.name_side(test.other.side)} and {facet.name_side(test.baseline.side)}"
-    hidden = could_hide([test.judgement.shift])
+    hidden, how = could_hide([test.judgement.shift]), _how_much(test, metric)
     statement = {
-        Verdict.DIFFERS: f"{title} is {_how_much(test, metric)} {this} than {that}",
+        Verdict.DIFFERS: f"{title} is {how} {this} {_than(how)} {that}",
         Verdict.EQUAL: f"{title} is the same {this} as {that}, to within {delta}",
         Verdict.NOT_SHOWN: f"there is no measurable difference in {title} {between}{hidden}",
         Verdict.TOO_FEW: f"the runs are too few to show any difference in {title} {between}",
@@ -353,8 +354,9 @@ def _best_sentence(comparison: Comparison, best: Test) -> str:
         )
         by = f"{_how_much(nearest, replace(metric, better=None))} {facet.where(nearest.other.side)}"
         return f"{first} ({value}); {others}, {by} ({interval(nearest.judgement.shift)}, {runs})."
+    how = _how_much(best, replace(metric, better=None))
     than = {
-        Verdict.DIFFERS: f"{_how_much(best, replace(metric, better=None))} than {facet.where(best.baseline.side)}",
+        Verdict.DIFFERS: f"{how} {_than(how)} {facet.where(best.baseline.side)}",
         Verdict.EQUAL: f"the same as {facet.where(best.baseline.side)} to within {percent(comparison.figures.delta)}",
         Verdict.NOT_SHOWN: f"without a measurable difference to {baseline}{could_hide([best.judgement.shift])}",
         Verdict.TOO_FEW: f"but the runs are too few to show a difference to {baseline}",
@@ -425,8 +427,9 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
         if mean.low is not None and mean.high is not None:
             is_shown = not mean.low <= 1 <= mean.high
             evidence += f", {percent(1 - mean.alpha)} interval {ratio(mean.low)} to {ratio(mean.high)}"
+    how = _by_ratio(shift.estimate if shift else mean.ratio, metric)
     statement = (
-        f"{title} is {_by_ratio(shift.estimate if shift else mean.ratio, metric)} {this} than {that}"
+        f"{title} is {how} {this} {_than(how)} {that}"
         if is_shown
         else f"there is no measurable difference in {title} {between}"
     )
@@ -448,6 +451,11 @@ def _by_ratio(estimate: float, metric: Metric) -> str:
         return f"{significant(float(f'{1 / estimate:.1e}'))} times lower{_judged(metric, rises=rises)}"
     direction = "as high" if estimate >= 2 else "higher" if rises else "lower"
     return f"{change(estimate).lstrip('+−')} {direction}{_judged(metric, rises=rises)}"
+
+
+def _than(how_much: str) -> str:
+    """Return the word before what something is compared with: 2.1 × as high as, 20 % higher than."""
+    return "as" if " as high" in how_much else "than"
 
 
 def _judged(metric: Metric, *, rises: bool) -> str:

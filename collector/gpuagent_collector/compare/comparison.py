@@ -359,7 +359,7 @@ def compare(ask: Ask, request: Request) -> Comparison:
         facts=facts,
         figures=figures,
         specs=specs,
-        asked={**request.choice, "--baseline": request.baseline},
+        asked={**request.choice, "--baseline": request.baseline, "--metric": request.metric},
         named=request.values,
         needed=needed,
     )

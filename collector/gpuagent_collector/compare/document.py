@@ -187,7 +187,8 @@ def find_next(comparison: Comparison) -> str | None:
     if is_traced and request.where is None:
         named = {**request.choice, "--by": request.by, "--workload": workload}
         return write_command("profile", named, sides=layout.sides)
-    return write_command("report", {**request.choice, **prices}, "report.html", sides=request.values)
+    asked = {**request.choice, "--metric": request.metric, **prices}
+    return write_command("report", asked, "report.html", sides=request.values)
 
 
 def _next_of_undecided(comparison: Comparison) -> str:
@@ -195,7 +196,9 @@ def _next_of_undecided(comparison: Comparison) -> str:
     request, layout = comparison.request, comparison.layout
     commands = {run.command for cell in layout.blocks[0].cells for run in cell.runs}
     if len(layout.sides) == 1 and len(commands) > 1:
-        return write_command("compare", {**request.choice, "--by": "command"})
+        is_one = len({block.workload for block in layout.blocks}) == 1
+        named = request.workload if is_one else layout.blocks[0].workload
+        return write_command("compare", {**request.choice, "--by": "command", "--workload": named})
     by = None if comparison.options else _shared_facet(layout, commands)
     has_repeats = any(len(cell.runs) > 1 for block in layout.blocks for cell in block.cells)
     if by and (has_repeats or not comparison.again):

@@ -29,7 +29,7 @@ from gpuagent_collector.statistics.shift import least_pairs
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError
 
-_GRAVEST = ("failed_sides", "foreign_load", "unpriced")
+_GRAVEST = ("failed_sides", "joined", "foreign_load", "unpriced")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -146,7 +146,7 @@ def without_arguments(identity: Identity, names: Collection[str]) -> Identity:
 
 
 # After the interpreter and -m.
-_SUITE = ("gpuagent_workloads", "run")
+SUITE = ("gpuagent_workloads", "run")
 _MOST_OF_PROGRAM = 80
 # More commands have no room on a line, unless the values of their options make them.
 _MOST_COMMANDS = 4
@@ -160,7 +160,7 @@ def repeat_command(
     `repeats` of each; None: as many as are usual. `options` are those of the agent and of all runs.
     """
     commands = list(dict.fromkeys(commands))
-    if any(command[2:4] == _SUITE or not command for command in commands):
+    if any(command[2:4] == SUITE or not command for command in commands):
         given = commands[0][4:] or (workload,)
         return harmless(shlex.join(["gpuagent", "run", *given, *options, "--repeat", str(repeats or USUAL_REPEATS)]))
     if len(commands) == 1:  # nothing that takes turns

@@ -401,9 +401,13 @@ def _by_arguments(block: Block, facet: Facet) -> list[Block]:
         # Runs without success are counted where the first of the others are.
         parts = [_choose_runs(cell, rests, {rest}, others=rest == chosen[0]) for cell in block.cells]
         blocks.append(replace(block, held={**block.held, **held}, cells=tuple(parts)))
-    single = [_choose_runs(cell, rests, commands.keys() - set(chosen), others=False) for cell in block.cells]
-    if any(cell.runs for cell in single):
-        held = dict.fromkeys(names, "other values")
+    others = [rest for rest in commands if rest not in chosen]
+    single = [_choose_runs(cell, rests, others, others=False) for cell in block.cells]
+    if others:
+        held = {}
+        for name in names:
+            values = {find_argument(commands[rest], name) for rest in others} if name else set()
+            held[name] = values.pop() if len(values) == 1 else "other values"
         blocks.append(replace(block, held={**block.held, **held}, cells=tuple(single)))
     return blocks
 

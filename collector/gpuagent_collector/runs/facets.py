@@ -46,7 +46,7 @@ class Facet:
     @property
     def spoken(self) -> str:
         """The name within a sentence."""
-        return self.name.replace(",", " and ")
+        return self.name.replace(",", " and ").replace("label:command", "command")
 
     def name_side(self, side: str) -> str:
         """Return a value as people read it: a bare one has its option, such as --batch-size 32."""

@@ -73,9 +73,9 @@ def percent(share: float) -> str:
 
 def interval(shift: Shift) -> str:
     """Return the shift's interval in words, with its confidence."""
-    confidence = percent(1 - shift.alpha)
     if shift.low is None or shift.high is None:
-        return f"no {confidence} interval from so few runs"
+        return "no interval from so few runs"
+    confidence = percent(1 - shift.alpha)
     write = ratio if shift.scale is Scale.RATIO else significant
     return f"{confidence} interval {write(shift.low)} to {write(shift.high)}"
 

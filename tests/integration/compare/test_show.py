@@ -140,7 +140,7 @@ def test_settings_of_a_workload_are_in_the_order_of_their_numbers(call: Collecto
             store.next_run(node, parameters={"size": size}, experiment="sizes", throughput=1000.0 / size)
     out = " ".join(call("show", "sizes", store=path)[1].split())
     assert "Values of the experiment sizes" in out
-    assert "throughput ranges from 7.81 (size=128) to 125 items/s (size=8)" in out
+    assert "median throughput is 7.81 items/s (size=128) to 125 items/s (size=8)" in out
     assert out.index(" size=8 ") < out.index(" size=32 ") < out.index(" size=128 ")
 
 

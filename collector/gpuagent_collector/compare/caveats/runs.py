@@ -30,8 +30,6 @@ _ENERGY_METHODS: Mapping[str, str] = {
 # What the first measured steps may take from a run's throughput.
 _WARM_UP_SHARE = 0.02
 
-# What `gpuagent bench` varies beside options.
-_BENCHED = frozenset({"command", "label:command", "environment", "interference"})
 _FACET_NAMES = frozenset(facet.name for facet in FACETS)
 
 # Of the arguments in which commands differ.
@@ -240,9 +238,7 @@ def not_interleaved(evidence: Evidence) -> Iterator[Caveat]:
             remedy="look at nodes without the event, `collector history`, and what else differs below",
         )
     elif any(map(_is_sequential, evidence.layout.blocks)):
-        parts = evidence.layout.facet.parts
-        is_benched = all(each.option or each.argument is not None or each.name in _BENCHED for each in parts)
-        remedy = "`gpuagent bench` runs the sides in turn" if is_benched else "make one run on each side in turn"
+        remedy = "make one run on each side in turn, as `gpuagent bench` does"
         if are_jobs(evidence.layout.run_ids):
             remedy = "compare jobs that ran on the same days"
         yield Caveat(
