@@ -338,6 +338,12 @@ def compare(ask: Ask, request: Request) -> Comparison:
     if request.where and request.also:
         where = f"({request.where}\n) AND {request.also}"  # a comment may end the first
     runs = find_work(ask, facet, **{**request.conditions, "where": where})
+    workloads = Counter(run.workload for run in runs if run.side is not None)
+    if facet.argument == "" and len(workloads) > 1 and not request.values:
+        raise MisuseError(
+            f"--by {facet.name} compares the commands of one workload; name it: --workload "
+            f"{workloads.most_common(1)[0][0]}; there are: {', '.join(workloads)}"
+        )
     if request.event:
         layout = lay_out_event(ask, runs, request.event)
     else:
@@ -363,6 +369,7 @@ def compare(ask: Ask, request: Request) -> Comparison:
         named=request.values,
         needed=needed,
     )
+    is_repeatable = not layout.facet.describes and layout.facet.name != "all"
     # Of one argument alone nothing is said about the others.
     is_of_several = len(facet.parts) > 1 or facet.argument == ""
     return Comparison(
@@ -374,7 +381,7 @@ def compare(ask: Ask, request: Request) -> Comparison:
         specs=specs,
         caveats=find_caveats(evidence),
         needed=needed,
-        again=repeat_layout(ask, layout, needed.repeats if needed else None) if layout.is_compared else None,
+        again=repeat_layout(ask, layout, needed.repeats if needed else None) if is_repeatable else None,
         courses=tuple(courses),
         parts=load_parts(ask, [run for run in runs if run.run_id in facts.metrics], facts, request.each)
         if request.each

@@ -104,6 +104,9 @@ def name_commands(commands: Iterable[Command], counted: Collection[Command] = ()
     every = [arguments for identity, arguments in parsed.items() if identity in naming]
     shared = {item for item in (every[0].items() if every else ()) if all(item in each.items() for each in every)}
     differing = list(dict.fromkeys(name for each in every for name in each if (name, each[name]) not in shared))
+    # Beside a command with one argument more, that without it has no name but its own.
+    is_short = all(len(shlex.join(firsts[identity])) <= _MOST_CHARACTERS for identity in naming)
+    is_whole = is_short and any(not set(parsed[identity].items()) - shared for identity in naming)
     names = {}
     for identity, arguments in parsed.items():
         differ = [(name, value) for name, value in arguments.items() if (name, value) not in shared]
@@ -114,7 +117,8 @@ def name_commands(commands: Iterable[Command], counted: Collection[Command] = ()
         if is_line and first[0] == "sh" and len(first) == 3:
             own = [first[2]]
         whole = shlex.join(first)
-        if own and len(whole) <= _MOST_CHARACTERS and all(map(_NUMBER.fullmatch, own)):
+        is_number = len(whole) <= _MOST_CHARACTERS and all(map(_NUMBER.fullmatch, own))
+        if (own and is_number) or (is_whole and differing and not is_line):
             own = [whole]  # a number says little without its program
         without = f"without {' '.join(differing)}" if differing else ""
         names[identity] = " ".join(own) or without or " ".join(firsts[identity])

@@ -263,7 +263,7 @@ def _check_arguments(runs: Sequence[Run], facet: Facet) -> None:
     }
     for name in (part.argument for part in facet.parts if part.argument):
         if commands and all(find_argument(command, name) == NOT_GIVEN for command in commands):
-            close = get_close_matches(name.lstrip("-"), known, n=1)
+            close = get_close_matches(name.lstrip("-"), known, n=1, cutoff=0.5)
             hint = f"there are: {_listed(sorted(known.values()))}" if known else "no command has a named argument"
             hint = f"did you mean {known[close[0]]}?" if close else hint
             raise NothingToCompareError(f"nothing to compare: no command has the argument {name}; {hint}")

@@ -149,5 +149,8 @@ def _next(ask: Ask, runs: Sequence[Run]) -> str:
     (differs,) = ask(_FACETS, [workload])
     facet = next((name for name, does in differs.items() if does and (name != "command" or runs[0].command)), None)
     if facet:
-        return f"Next: collector compare --workload {shlex.quote(workload)} --by {facet}"
+        experiments = {run.experiment for run in runs}
+        of_one = len(runs) > 1 and len(experiments) == 1 and experiments.pop()
+        only = f" --experiment {shlex.quote(of_one)}" if of_one else ""
+        return f"Next: collector compare --workload {shlex.quote(workload)} --by {facet}{only}"
     return f"Next: collector show {shlex.quote(runs[0].run_id if len(runs) == 1 else workload)}"
