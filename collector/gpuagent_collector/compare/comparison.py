@@ -369,7 +369,8 @@ def compare(ask: Ask, request: Request) -> Comparison:
         named=request.values,
         needed=needed,
     )
-    is_repeatable = not layout.facet.describes and layout.facet.name != "all"
+    is_alone = len(layout.sides) == 1 and layout.facet.name in ("all", "run")
+    is_repeatable = not layout.facet.describes and not is_alone
     # Of one argument alone nothing is said about the others.
     is_of_several = len(facet.parts) > 1 or facet.argument == ""
     return Comparison(
