@@ -103,7 +103,11 @@ async def test_a_group_is_acknowledged_at_once_not_message_by_message(tmp_path: 
         sent = len(ENDED) + sum(len(core_rows(number)) for number in range(2, 202))
         await until(lambda: served.collector.ingest.queued_bytes == sent)
         writer.release()
-        assert [agent.session_marks(await agent.read()) for _ in range(2)] == [[1], [201]]
+        marks: list[list[int]] = []
+        while len(marks) < 2:
+            # Between them a busy collector may only ask for patience.
+            marks += filter(None, [agent.session_marks(await agent.read())])
+        assert marks == [[1], [201]]
 
 
 async def test_agents_are_slowed_while_the_queue_is_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
