@@ -60,7 +60,7 @@ def _cut(text: str, before: int, most: int) -> str:
 
 
 # Of the name of a side.
-_MOST_CHARACTERS = 48
+_MOST_CHARACTERS = 40
 
 
 def shortening(sides: Sequence[str]) -> Callable[[str], str] | None:

@@ -246,12 +246,14 @@ def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseli
         remedy = f"--by {by} compares what differs in built-in workloads" if by else "try another --by"
         raise NothingToCompareError(f"nothing to compare: no run has a value of {facet.spoken}; {remedy}")
     first = baseline or chosen[0]
-    is_of_commands = any(part.argument is not None for part in facet.parts)
-    if not baseline and not asked and (facet.usual or is_of_commands):
+    if not baseline and not asked:
         # Against a few runs from another time little of the others would be shown.
         runs_of = Counter(run.side for run in runs if run.side in chosen)
         often = [side for side in chosen if 2 * runs_of[side] >= max(runs_of.values())]
-        first = facet.usual if facet.usual in often else often[0]
+        if facet.usual in often:
+            first = facet.usual
+        elif facet.usual == first or any(part.argument is not None for part in facet.parts):
+            first = next(side for side in often if side != facet.usual)
     return tuple(sorted(chosen, key=lambda value: value != first))
 
 

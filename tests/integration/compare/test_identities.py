@@ -105,13 +105,13 @@ def test_a_side_is_named_on_the_command_line_as_json_has_it(collector: Collector
     assert (code, shlex.quote(asked[0]) in err) == (2, True), err
 
 
-def test_a_recommendation_among_many_commands_tells_them_apart_in_80_columns(
+def test_a_recommendation_among_many_commands_tells_them_apart_on_one_line(
     collector: Collector, tmp_path: Path
 ) -> None:
     path = tmp_path / "runs.duckdb"
     with made_up(path) as store:
         add_commands(store, repeats=4)
-    _, out, _ = collector("recommend", path, "train.py", "--by", "command", columns=80)
+    _, out, _ = collector("recommend", path, "train.py", "--by", "command", columns=120)
     for rate in ("0.001", "0.01"):
         for optimizer in ("adamw", "sgd"):
             for batch in ("32", "128"):
