@@ -16,7 +16,7 @@ from gpuagent_common.naming import WARM_UP, check_label
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
 # Commands of at most so many characters are shown whole.
-_SHORT_COMMAND = 60
+_SHORT_COMMAND = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -365,7 +365,12 @@ def compare(ask: Ask, request: Request) -> Comparison:
         facts=facts,
         figures=figures,
         specs=specs,
-        asked={**request.choice, "--baseline": request.baseline, "--metric": request.metric},
+        asked={
+            **request.choice,
+            "--baseline": request.baseline,
+            "--metric": request.metric,
+            "--prices": request.prices.source if request.prices else None,
+        },
         named=request.values,
         needed=needed,
     )

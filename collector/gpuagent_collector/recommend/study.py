@@ -100,7 +100,7 @@ def find_caveats(
         figures=figures,
         needed=find_needed(figures, facts),
         specs=specs,
-        asked={"--by": request.by, **request.words},
+        asked={"--by": request.by, **request.words, "--prices": request.prices.source if request.prices else None},
     )
     of_comparison = [caveat for caveat in find_caveats_of_comparison(evidence) if caveat.code not in OF_TESTS]
     found = []
