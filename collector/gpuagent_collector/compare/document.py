@@ -113,11 +113,14 @@ def compare_what_differs(ask: Ask, request: Request) -> Comparison:
     Of several experiments with programs it is the one with the most runs.
     """
     comparison = compare(ask, request)
+    is_free = not (request.values or request.baseline or request.where or request.experiment)
     facet = find_sweep(comparison.layout) if request.is_usual else None
-    if facet is None:
+    alone = None
+    if is_free and "command" in (facet, request.by):
+        alone = find_experiment(comparison.layout)
+    if not facet and not alone:
         return comparison
-    alone = find_experiment(comparison.layout) if facet == "command" and request.experiment is None else None
-    return compare(ask, replace(request, by=facet, experiment=alone or request.experiment))
+    return compare(ask, replace(request, by=facet or request.by, experiment=alone or request.experiment))
 
 
 def render(comparison: Comparison) -> Answer:

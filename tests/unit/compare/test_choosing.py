@@ -1,0 +1,30 @@
+"""The experiment that is compared where a store has several of one program."""
+
+import pytest
+
+from gpuagent_collector.compare.comparison import find_experiment
+from gpuagent_collector.runs.cells import lay_out
+from gpuagent_collector.runs.facets import find_facet
+from tests.support.bare_runs import bare_run
+
+
+@pytest.mark.parametrize(
+    ("experiments", "expected"),
+    [
+        ({"one": "aabb"}, None),
+        ({"small": "ab", "large": "aabb"}, "large"),
+        # Of one command alone nothing can be compared, however many runs it has.
+        ({"pair": "ab", "repeats": "aaaaaa"}, "pair"),
+        ({"first": "aaa", "second": "bbb"}, None),
+    ],
+)
+def test_of_several_experiments_the_one_with_most_runs_is_chosen(
+    experiments: dict[str, str], expected: str | None
+) -> None:
+    runs = []
+    for name, commands in experiments.items():
+        for number, command in enumerate(commands):
+            known = {"status": "succeeded", "side": "vm", "workload": "train.py", "experiment": name}
+            runs.append(bare_run(f"{name}-{number}", command=("python", "train.py", command), **known))
+    layout = lay_out(runs, find_facet("platform"), ("vm",))
+    assert find_experiment(layout) == expected
