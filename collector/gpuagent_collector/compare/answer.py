@@ -15,7 +15,7 @@ from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Ro
 from gpuagent_collector.compare.tables import grouped, shown_rows
 from gpuagent_collector.metrics import METRICS, Better, Metric
 from gpuagent_collector.metrics.result import SERVING
-from gpuagent_collector.present.answer import in_short
+from gpuagent_collector.present.answer import in_short, join_sentences
 from gpuagent_collector.present.human import Notation, change, in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
@@ -230,7 +230,7 @@ def answer(comparison: Comparison, *, most: int = 3) -> str:
     if reasons:
         first = len(said) - len(reasons)
         said[first] = f"\n{said[first]}"
-    return " ".join(said).replace(" \n", "\n")
+    return join_sentences(said)
 
 
 def _named_once(sentences: Sequence[str], layout: Layout) -> list[str]:
@@ -347,13 +347,8 @@ def _best_sentence(comparison: Comparison, best: Test) -> str:
             return f"{first} ({value}); no other is shown to differ."
         others = f"{shown} shown to be {'lower' if is_higher else 'higher'}"
         nearest = min(behind, key=lambda test: abs(test.other.median - test.baseline.median))
-        runs = (
-            f"{nearest.pairs:,} pairs"
-            if nearest.pairs
-            else f"{nearest.other.runs:,} and {nearest.baseline.runs:,} runs"
-        )
         by = f"{_how_much(nearest, replace(metric, better=None))} {facet.where(nearest.other.side)}"
-        return f"{first} ({value}); {others}, {by} ({interval(nearest.judgement.shift)}, {runs})."
+        return f"{first} ({value}); {others}, {by} ({interval(nearest.judgement.shift)}, {_number(nearest)})."
     how = _how_much(best, replace(metric, better=None))
     than = {
         Verdict.DIFFERS: f"{how} {_than(how)} {facet.where(best.baseline.side)}",
@@ -362,6 +357,10 @@ def _best_sentence(comparison: Comparison, best: Test) -> str:
         Verdict.TOO_FEW: f"but the runs are too few to show a difference to {baseline}",
     }[best.judgement.verdict]
     return f"{first}, {than} ({_evidence(best)})."
+
+
+def _number(test: Test) -> str:
+    return f"{test.pairs:,} pairs" if test.pairs else f"{test.other.runs:,} and {test.baseline.runs:,} runs"
 
 
 def _effects(comparison: Comparison) -> str:
@@ -385,11 +384,9 @@ def _effect(facet: Facet, tests: Sequence[Test], metric: Metric) -> str:
         hidden = could_hide([test.judgement.shift for test in tests]).removeprefix(";")
         return f"{facet.option} makes no measurable difference{hidden and f',{hidden}'}"
     most = max(shown, key=lambda test: abs(log(max(test.other.median, 1e-300) / max(test.baseline.median, 1e-300))))
-    runs = f"{most.pairs:,} pairs" if most.pairs else f"{most.other.runs:,} and {most.baseline.runs:,} runs"
     changed = f"{facet.name_side(most.other.side)} instead of {most.baseline.side}"
-    return (
-        f"{changed} makes it {_how_much(most, replace(metric, better=None))} ({interval(most.judgement.shift)}, {runs})"
-    )
+    how = _how_much(most, replace(metric, better=None))
+    return f"{changed} makes it {how} ({interval(most.judgement.shift)}, {_number(most)})"
 
 
 # Of several tests, how many have each verdict.

@@ -263,6 +263,11 @@ def caveat_sections(caveats: Sequence[Caveat], *, heading: str = "Warnings") -> 
         yield Section(heading, [Bullets(points=tuple((caveat.text, caveat.remedy) for caveat in caveats))])
 
 
+def join_sentences(sentences: Sequence[str]) -> str:
+    """Return sentences as one text; one that begins with a line's end begins a paragraph."""
+    return " ".join(sentences).replace(" \n", "\n")
+
+
 def in_short(sentences: Sequence[str], *, most: int) -> list[str]:
     """Return the first `most` sentences, and the number of the others."""
     rest = len(sentences) - most

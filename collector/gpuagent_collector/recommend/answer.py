@@ -15,7 +15,7 @@ from gpuagent_collector.compare.parts import because_table, with_bars
 from gpuagent_collector.compare.tables import OF_RATIOS, is_far_from_medians
 from gpuagent_collector.errors import OneSideError
 from gpuagent_collector.metrics.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PERCENT, Bound, Limit
-from gpuagent_collector.present.answer import Answer, Legend, Part, Section
+from gpuagent_collector.present.answer import Answer, Legend, Part, Section, join_sentences
 from gpuagent_collector.present.human import in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.present.values import ABSENT
@@ -77,7 +77,7 @@ def answer(recommendation: Recommendation, *, most: int = _SPOKEN_RANKINGS) -> s
     more = len(recommendation.rankings) - most
     if more > 0:
         sentences.append(f"{counted(more, 'more setting')} can be seen with --all.")
-    return " ".join(sentences).replace(" \n", "\n")
+    return join_sentences(sentences)
 
 
 def _choice(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
