@@ -1,6 +1,7 @@
 """A run as users ask for it: the options of command lines, and the request that they make."""
 
 import shlex
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -96,7 +97,8 @@ def check_workload_name(name: str, words: Sequence[str] = ()) -> None:
         hint = f"its parameters follow it: {command} {right:.120}"
         raise MisuseError(f"{name:.60} comes before the workload's name; {hint}")
     if ("." in name or "/" in name) and Path(name).is_file():
-        program = ["python", name] if name.endswith(".py") else [str(Path(name).absolute())]
+        python = "python" if shutil.which("python") else "python3"
+        program = [python, name] if name.endswith(".py") else [str(Path(name).absolute())]
         right = shlex.join([*program, *words])
         raise MisuseError(f"{name:.60} is a file, not a workload; run it as a program: {command} -- {right:.120}")
 

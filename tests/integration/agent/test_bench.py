@@ -1,6 +1,7 @@
 """`gpuagent bench` without a collector: its main path, and the mistakes that end it at once."""
 
 import json
+import shutil
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,8 @@ def test_what_cannot_run_ends_before_the_first_run(alone: Node) -> None:
         ["bench", "--", "trian.py"],
     )
     assert [code for code, _, _ in ended] == [2] * 18
-    assert ended[17][2].endswith("did you mean: python train.py\n")
+    python = "python" if shutil.which("python") else "python3"
+    assert ended[17][2].endswith(f"did you mean: {python} train.py\n")
     for _, out, err in ended:
         assert (out, err.count("\n")) == ("", 1)
         assert len(err) <= 170
@@ -86,7 +88,7 @@ def test_what_cannot_run_ends_before_the_first_run(alone: Node) -> None:
     assert "steps is given twice" in ended[11][2]
     assert "--param is for a built-in workload" in ended[12][2]
     assert "gpuagent bench -- python3 train.py" in ended[13][2]
-    assert "gpuagent bench -- python train.py --lr 1\n" in ended[14][2]
+    assert f"gpuagent bench -- {python} train.py --lr 1\n" in ended[14][2]
     assert ended[15][2].endswith("several values are --vary batch-size=32,64\n")
     assert "compared alone: gpuagent bench mnist --vary NAME=A,B" in ended[16][2]
     assert not alone.store.exists()
