@@ -14,7 +14,7 @@ import numpy as np
 
 from gpuagent_collector.compare.figures import name_work
 from gpuagent_collector.metrics import Metric
-from gpuagent_collector.present.human import Notation, notation, significant
+from gpuagent_collector.present.human import Notation, notation, per, significant
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN
 from gpuagent_collector.runs.cells import Block, Cell, match_runs
 from gpuagent_collector.runs.columns import Floats, Rows
@@ -403,9 +403,10 @@ def say(
     if lead is None:
         return None
     scale = notation([because.difference, *(part.difference for part in because.parts)], because.unit)
+    symbol, space, thousand = scale.symbol.partition(" ")
 
     def write(difference: float) -> str:
-        return f"{write_signed(difference, scale, digits=3)} {scale.symbol}"
+        return f"{write_signed(difference, scale, digits=3)} {symbol}"
 
     least = abs(lead.difference) * _LEAST_PERCENT / 100
     # Of a product both factors are named.
@@ -420,7 +421,7 @@ def say(
     rest = because.difference - lead.difference - sum(part.difference for part in spoken_parts)
     if abs(rest) >= least:
         listed.append(f"{write(rest)} all else")
-    whole = f"of {write(because.difference)} per {because.of}, {', '.join(listed)}"
+    whole = f"of {per(write(because.difference) + space + thousand, because.of)}, {', '.join(listed)}"
     than = f" than {facet.where(because.baseline)}" if names_both else ""
     sentences = [f"Because {facet.where(because.side)} {because.words}{than}: {whole}."]
     first, second = sides.index(because.baseline), sides.index(because.side)

@@ -113,18 +113,17 @@ def cost_table(comparison: Comparison) -> Table | None:
             f"{tell_apart(row['block'], comparison.layout.blocks, briefly=True)}: {both}" if len(blocks) > 1 else both
         )
 
-    def scale(row: Mapping[str, Any]) -> Notation:
-        return notation([figure.median for figure in row["cost"].figures.values()], row["cost"].unit)
+    metric = metrics.pop()
+    scale = notation([figure.median for row in rows for figure in row["cost"].figures.values()], metric.unit)
 
     def medians(row: Mapping[str, Any]) -> str:
-        figures, write = row["cost"].figures, scale(row).write_bare
+        figures, write = row["cost"].figures, scale.write_bare
         return f"{write(figures[row['side']].median)} / {write(figures[row['block'].baseline].median)}"
 
-    metric = metrics.pop()
     columns = (
         Column(None, f"against {facet.name_side(baselines.pop())}" if is_one else "side / baseline", name, left=True),
-        Column(None, f"{spoken(metric, None)}, {metric.unit}", medians),
-        Column(None, "ratio [interval]", lambda row: write_shift(row["cost"].shifts[row["side"]], scale(row))),
+        Column(None, f"{spoken(metric, None)}, {scale.symbol}", medians),
+        Column(None, "ratio [interval]", lambda row: write_shift(row["cost"].shifts[row["side"]], scale)),
     )
     return Table(columns, rows, most=MOST_ROWS)
 

@@ -11,6 +11,8 @@ _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 _JOULES = ((1e6, "MJ"), (1e3, "kJ"), (1.0, "J"))
 _FLOPS = ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1.0, "FLOP"))
 SYMBOLS = {"percent": "%", "watts": "W", "celsius": "°C", "megahertz": "MHz"}
+# Less money, of a currency's three letters, is written for a thousand.
+_SMALL_MONEY, _PER_THOUSAND = 1e-3, " per 1,000"
 # Unit → divisors of its figures with their symbols, the largest first.
 _SCALES = {
     "bytes": _BYTES,
@@ -56,12 +58,19 @@ def temperature_change(before: float, after: float) -> str:
 def notation(values: Sequence[float], unit: str) -> Notation:
     """Return a notation for values in a metric's unit: the one that fits the largest value."""
     steps = _SCALES.get(unit)
+    if steps is None and re.fullmatch("[A-Z]{3}", unit) and 0 < max(map(abs, values), default=0.0) < _SMALL_MONEY:
+        return Notation(divisor=1e-3, symbol=f"{unit}{_PER_THOUSAND}")
     if steps is None:
         return Notation(divisor=1.0, symbol=SYMBOLS.get(unit, unit))
     largest = max(map(abs, values), default=0.0)
     plain = next(step for step in steps if step[0] == 1.0)
     divisor, symbol = next((step for step in steps if largest >= step[0]), steps[-1] if largest else plain)
     return Notation(divisor=divisor, symbol=symbol)
+
+
+def per(amount: str, what: str) -> str:
+    """Return an amount for each of something: `0.0194 USD per run`, `0.0857 USD per 1,000 runs`."""
+    return f"{amount} {what}s" if amount.endswith(_PER_THOUSAND) else f"{amount} per {what}"
 
 
 def in_unit(unit: str) -> Callable[[float], str]:

@@ -16,7 +16,7 @@ from gpuagent_collector.compare.tables import OF_RATIOS, is_far_from_medians
 from gpuagent_collector.errors import OneSideError
 from gpuagent_collector.metrics.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PERCENT, Bound, Limit
 from gpuagent_collector.present.answer import Answer, Legend, Part, Section, join_sentences
-from gpuagent_collector.present.human import in_unit, notation, ratio, significant
+from gpuagent_collector.present.human import in_unit, notation, per, ratio, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.prices.runs import why_unpriced
@@ -59,7 +59,7 @@ _VERBS = {
     "energy": _Verbs("takes the least energy of its GPUs", "takes {} as much", "more economical"),
     "cost": _Verbs("costs least", "costs {} as much", "cheaper"),
 }
-_SEVERAL = _Verbs("does best", "scores {} as much", "better")
+_SEVERAL = _Verbs("does best", "takes {} as much of these together", "better")
 
 
 def answer(recommendation: Recommendation, *, most: int = _SPOKEN_RANKINGS) -> str:
@@ -95,7 +95,7 @@ def _choice(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
         by = "" if verbs is not _SEVERAL else f" by {_join_words([*map(_weighed, weights.items())], 'and')}"
         where = facet.where(tied[0].side)
         weighed = [one for one in ranking.criteria if one.name in weights]
-        taken = ", ".join(f"{in_unit(one.unit)(tied[0].medians[one.name])} per {one.per}" for one in weighed)
+        taken = ", ".join(per(in_unit(one.unit)(tied[0].medians[one.name]), one.per) for one in weighed)
         others = _listed(behind, verbs, facet)
         yield f"{block} {verbs.least}{by} {where}: {taken} (median of {tied[0].runs} runs); {others}."
         shift = behind[0].judgement.shift if behind[0].judgement else None
@@ -173,7 +173,7 @@ def _compare(ranking: Ranking, criterion: str, sides: Sequence[str], facet: Face
     first, second = sorted(sides, key=lambda side: _median(ranking, side, criterion))
     one = next(one for one in ranking.criteria if one.name == criterion)
     figures = [in_unit(one.unit)(_median(ranking, side, criterion)) for side in (first, second)]
-    return f"{facet.name_side(first)} is {_VERBS[criterion].less} ({figures[0]} per {one.per} against {figures[1]})"
+    return f"{facet.name_side(first)} is {_VERBS[criterion].less} ({per(figures[0], one.per)} against {figures[1]})"
 
 
 # A smaller factor needs a digit more.
@@ -367,7 +367,13 @@ def _standings(ranking: Ranking, facet: Facet) -> Table:
         Column(None, "side", lambda one: facet.name_side(one.side), left=True),
         Column(None, "runs", "runs"),
     ]
-    columns += [Column(None, one.name, f"medians.{one.name}", unit=one.unit) for one in ranking.criteria]
+    for one in ranking.criteria:
+        values = [standing.medians[one.name] for standing in ranking.standings if one.name in standing.medians]
+        scale = notation(values, one.unit)
+        if scale.symbol.startswith(f"{one.unit} "):  # of a thousand, which is said once
+            columns.append(Column(None, f"{one.name}, {scale.symbol}", f"medians.{one.name}", scale.write_bare))
+        else:
+            columns.append(Column(None, one.name, f"medians.{one.name}", unit=one.unit))
     columns += [
         Column(None, "score [interval]", score),
         Column(None, "P(best)", "chances.score", _chance, wide=True),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_collector.present.human import ago, change, duration, notation, ratio, significant
+from gpuagent_collector.present.human import ago, change, duration, notation, per, ratio, significant
 
 NOW = datetime(2026, 1, 2, 12)  # noqa: DTZ001 - the store's times have no zone
 
@@ -55,11 +55,18 @@ def test_a_figure_has_three_significant_digits_unless_it_is_none(value: float, t
         ([1811.6], "items/s", ["1,812 items/s"]),
         ([1_199_882.0], "", ["1,199,882"]),
         ([61.0], "celsius", ["61 °C"]),
+        ([0.0000857, 0.000128], "USD", ["0.0857 USD per 1,000", "0.128 USD per 1,000"]),
+        ([0.0000857, 0.0128], "USD", ["0.0000857 USD", "0.0128 USD"]),
     ],
 )
 def test_figures_of_a_row_have_the_unit_of_the_largest(values: list[float], unit: str, written: list[str]) -> None:
     row = notation(values, unit)
     assert [row.write(value) for value in values] == written
+
+
+def test_little_money_is_written_for_a_thousand() -> None:
+    assert per("0.0857 USD per 1,000", "run") == "0.0857 USD per 1,000 runs"
+    assert per("0.0194 USD", "million items") == "0.0194 USD per million items"
 
 
 @pytest.mark.parametrize(
