@@ -153,9 +153,14 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
             )
     if question.metric is None and blocks and all(map(is_open_load, blocks)):
         raise GpuAgentError(_load_was_asked(succeeded, facts))
+    command = None
+    if len({run.workload for run in succeeded}) == 1:
+        recorded = find_recorded(ask, [run.run_id for run in succeeded])
+        command = recorded.repeat_command([run.command for run in succeeded], blocks[0].workload, USUAL_REPEATS)
     raise GpuAgentError(
         f"the spread of {question.metric or DEFAULT_PRIMARIES[0]} is unknown: it takes two or more successful runs "
         "with the same parameters in the same circumstances, and values above 0"
+        + (f"; make them: `{command}`" if command else "")
     )
 
 
@@ -333,9 +338,10 @@ def _rounds(block: BlockPlan) -> int:
     return next((each for each in repeats if each and each <= _REPEATS[-1]), _REPEATS[-1])
 
 
-# The columns of the first table.
 _REPEATS = (5, 7, 10, 20)
-# Of more workloads or settings, the sentence describes the first alone.
+# The columns of the first table.
+_SHOWN_REPEATS = (7, 10, 20)
+# Of more workloads or settings, the sentence describes those that scatter least and most.
 _SPOKEN_BLOCKS = 2
 
 
@@ -348,7 +354,9 @@ def answer(plan: Plan) -> str:
     blocks = [each.block for each in plan.blocks]
     title = spoken(plan.metric, plan.question.stat)
     sentences = []
-    for block in _spoken_blocks(plan.blocks):
+    if len(blocks) > _SPOKEN_BLOCKS:
+        sentences.append(_range_sentence(plan, title))
+    for block in [] if sentences else plan.blocks:
         shown: list[str] = []
         for repeats in sorted({block.repeats, USUAL_REPEATS}):
             runs = f"{counted(repeats, 'run')} a side{', as here,' if repeats == block.repeats else ''}"
@@ -363,10 +371,6 @@ def answer(plan: Plan) -> str:
         second = shown[1:] and shown[1].replace(f" in {title}", "")
         at_hand = "; ".join([shown[0], *([second] if second else [])])
         sentences.append(f"{tell_apart(block.block, blocks)}: {at_hand}.{_spoken_needs(block.needs)}")
-    more = len(blocks) - len(sentences)
-    if more > 0:
-        kind = "more workload" if len({each.workload for each in blocks}) > 1 else "more setting"
-        sentences.append(f"{counted(more, kind)} can be seen below.")
     first = plan.blocks[0]
     effect = first.least_effect(_rounds(first), plan.question.level)
     command = _next(plan)
@@ -375,8 +379,25 @@ def answer(plan: Plan) -> str:
     if command and effect is not None:
         runs = f"{_rounds(first)} runs a side, which show {_share(effect)} or more"
         each = ", given on each side," if command.startswith("gpuagent run ") else ""
-        sentences.append(f"The next command{each} makes {runs}.")
+        of_block = f" of {_name(first, plan)}" if len(blocks) > _SPOKEN_BLOCKS else ""
+        sentences.append(f"The next command{each} makes {runs.replace(',', f'{of_block},', 1)}.")
     return " ".join(sentences)
+
+
+def _range_sentence(plan: Plan, title: str) -> str:
+    """Return what the usual repeats show of the settings that scatter least and most."""
+    ordered = sorted(plan.blocks, key=lambda each: each.spread.seen)
+    ends = []
+    for block, which in ((ordered[0], "least"), (ordered[-1], "most")):
+        effect = block.least_effect(USUAL_REPEATS, plan.question.level)
+        shown = "no difference" if effect is None else f"{_share(effect)} or more"
+        ends.append(f"{shown} of {_name(block, plan)}, whose equal runs scatter {which}")
+    kinds = "workloads" if len({each.block.workload for each in plan.blocks}) > 1 else "settings"
+    of = f" of {plan.blocks[0].block.workload}" if kinds == "settings" else ""
+    return (
+        f"Over {len(plan.blocks)} {kinds}{of}, {USUAL_REPEATS} runs a side show a difference in {title} of {ends[0]}, "
+        f"and of {ends[1]} ({percent(POWERS[0])} power)."
+    )
 
 
 def _spoken_needs(needs: Sequence[Need]) -> str:
@@ -395,19 +416,26 @@ def _share(effect: float) -> str:
     return f"{significant(100 * effect, 2)} %"
 
 
+def _name(block: BlockPlan, plan: Plan) -> str:
+    """Return what tells a workload or setting from the others of the plan; settings of one workload go without it."""
+    blocks = [each.block for each in plan.blocks]
+    workload = block.block.workload
+    name = tell_apart(block.block, blocks)
+    return name.removeprefix(f"{workload} ") if {each.workload for each in blocks} == {workload} else name
+
+
 def _overview(plan: Plan) -> Table:
     """Return the differences that some numbers of repeats show, a row for each workload."""
-    blocks = [each.block for each in plan.blocks]
 
     def smallest(repeats: int, block: BlockPlan) -> str | None:
         effect = block.least_effect(repeats, plan.question.level)
         return None if effect is None else f"≥ {_share(effect)}"
 
     columns = (
-        Column(None, "", lambda each: tell_apart(each.block, blocks), left=True),
-        Column(None, "runs", "runs"),
+        Column(None, "", partial(_name, plan=plan), left=True),
+        Column(None, "runs here", "runs"),
         Column(None, "scatter", lambda each: percent(expm1(each.spread.seen))),
-        *(Column(None, f"{repeats} repeats", partial(smallest, repeats)) for repeats in _REPEATS),
+        *(Column(None, f"{repeats} runs", partial(smallest, repeats)) for repeats in _SHOWN_REPEATS),
     )
     return Table(columns, plan.blocks, most=MOST_ROWS)
 
