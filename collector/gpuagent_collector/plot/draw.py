@@ -11,7 +11,7 @@ from gpuagent_collector.answers import scaling_curves as scaling
 from gpuagent_collector.answers.scaling import answer as say_scaling
 from gpuagent_collector.answers.scaling_curves import By
 from gpuagent_collector.answers.serving import answer as say_serving
-from gpuagent_collector.answers.serving import study_serving
+from gpuagent_collector.answers.serving import choose_study
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.answer import answer as say_comparison
 from gpuagent_collector.compare.comparison import Request, compare
@@ -100,7 +100,7 @@ def _draw_whole(ask: Ask, asked: PlotRequest) -> Picture:
             curves = scaling.study_runs(ask, _runs(ask, request), request.prices, by)
             return _saying(draw_scaling(curves, width_mm), say_scaling(curves, whole=False))
         case "serving":
-            study = study_serving(ask, request, percent=asked.percent, milliseconds=asked.milliseconds)
+            study = choose_study(ask, request, percent=asked.percent, milliseconds=asked.milliseconds)
             return _saying(draw_serving(study, width_mm), say_serving(study))
         case "frontier":
             return draw_frontier(choose_runs(ask, request, rows), width_mm, delta=request.delta)
@@ -108,10 +108,19 @@ def _draw_whole(ask: Ask, asked: PlotRequest) -> Picture:
             comparison = compare_what_differs(ask, replace(request, series=False))
             return _saying(draw_because(comparison, width_mm), say_comparison(comparison, most=1))
         case "split":
-            request = replace(request, workload=request.workload or MEMORY_LIMIT)
+            request = _of_workload(ask, name, request, MEMORY_LIMIT)
             return draw_split(ask, choose_runs(ask, request, rows), width_mm)
-    request = replace(request, workload=request.workload or COLLECTIVES)
+    request = _of_workload(ask, name, request, COLLECTIVES)
     return draw_links(ask, choose_runs(ask, request, rows), width_mm)
+
+
+def _of_workload(ask: Ask, name: str, request: Request, workload: str) -> Request:
+    """Return the request for runs of the workload that a figure is of. Raises GpuAgentError: there are none."""
+    if request.workload:
+        return request
+    if not any(run.workload == workload for run in find_runs(ask, find_facet("all"), workload=None, experiment=None)):
+        raise GpuAgentError(f"{name} draws runs of {workload}, and there are none; make some: gpuagent run {workload}")
+    return replace(request, workload=workload)
 
 
 def _saying(picture: Picture, words: str) -> Picture:
