@@ -168,6 +168,7 @@ class Study:
         found: the loads that searches found.
         search: the command that searches the load at which a side misses the limit, or longer where a search left an
             end open; None: neither is missing, or no command makes just these runs.
+        searched: the side whose limit it searches; None: each that has one.
     """
 
     chosen: Selection
@@ -175,6 +176,7 @@ class Study:
     costs: tuple[Metric, ...]
     found: tuple[Found, ...] = ()
     search: str | None = None
+    searched: str | None = None
 
     @property
     def lines(self) -> list[tuple[Curve, str]]:
@@ -228,17 +230,19 @@ def study_serving(
     curves = [curve for curve in curves if curve.points] or curves
     stem = f"{COST_PER_MILLION_ITEMS.stem}_"
     costs = tuple(metric for metric in chosen.facts.derived if metric.name.startswith(stem))
+    search, searched = (longer_search(ask, chosen, highest), None) if highest else _search_higher(ask, chosen, curves)
     return Study(
         chosen=chosen,
         curves=tuple(curves),
         costs=costs if currencies_of(costs) else (),
         found=highest,
-        search=longer_search(ask, chosen, highest) if highest else _search_higher(ask, chosen, curves),
+        search=search,
+        searched=searched,
     )
 
 
-def _search_higher(ask: Ask, chosen: Selection, curves: Sequence[Curve]) -> str | None:
-    """Return the command that searches from the highest load on, for the side that was loaded least of those."""
+def _search_higher(ask: Ask, chosen: Selection, curves: Sequence[Curve]) -> tuple[str | None, str | None]:
+    """Return the command that searches from the highest load on, for the side that was loaded least, and that side."""
     open_ends = [
         (points[-1].load, curve, side)
         for curve in curves
@@ -246,16 +250,16 @@ def _search_higher(ask: Ask, chosen: Selection, curves: Sequence[Curve]) -> str 
         if curve.limits.milliseconds and curve.best(side) is points[-1]
     ]
     if not open_ends:
-        return None
+        return None, None
     level, curve, side = min(open_ends, key=itemgetter(0))
     runs = [run.run_id for run in chosen.layout.runs_of(side) if json.loads(run.parameters).get(curve.load) == level]
     recorded = find_recorded(ask, runs)
     if not recorded.given:
-        return None
+        return None, None
     limits = {f"slo-{kind}": f"{most:g}" for kind, most in curve.limits.milliseconds.items()}
     searched = {**limits, "slo-percent": f"{curve.limits.percent:g}", "find": curve.load, curve.load: f"{level:g}"}
     words = write_parameters(recorded.given | searched)
-    return harmless(shlex.join(["gpuagent", "bench", "serve-load", *words, *recorded.options]))
+    return harmless(shlex.join(["gpuagent", "bench", "serve-load", *words, *recorded.options])), side
 
 
 def _load(parameters: Mapping[str, Any]) -> tuple[str, float] | None:
@@ -441,7 +445,7 @@ def _sentences(curve: Curve, study: Study) -> Iterator[str]:
         yield f"{before}Within {write_limits(curve.limits)}, {'; '.join(kept)}."
         before = ""
         if all(curve.best(side) is points[-1] for side, points in curve.points.items()):
-            yield "The limit was not reached: higher loads are needed to find it."
+            yield "The limit was not reached: load it higher to find it."
     title = _title(curve.limits.metric)
     for crossing in curve.crossings:
         side, baseline = crossing.side, next(iter(curve.points))
@@ -530,12 +534,25 @@ def tell_apart(curve: Curve, study: Study) -> str:
 
 
 def answer_serving(ask: Ask, *, percent: int | None, milliseconds: Mapping[str, float], **asked: Any) -> Answer:
-    """Answer the command; `asked` are the fields of a comparison's request. One side is divided by what differs."""
-    request = Request(**asked)
-    study = study_serving(ask, request, percent=percent, milliseconds=milliseconds)
-    if request.is_usual and (facet := _find_difference(study)):
-        study = study_serving(ask, replace(request, by=facet), percent=percent, milliseconds=milliseconds)
-    return render(study)
+    """Answer the command; `asked` are the fields of a comparison's request."""
+    return render(choose_study(ask, Request(**asked), percent=percent, milliseconds=milliseconds))
+
+
+def choose_study(ask: Ask, request: Request, *, percent: int | None, milliseconds: Mapping[str, float]) -> Study:
+    """Return the study of a request; one side of several servers is divided by the parameter in which they differ.
+
+    Raises as `study_serving`.
+    """
+    if request.by == "platform" and request.event is None:
+        everything = replace(request, values=(), baseline=None)
+        study = study_serving(ask, everything, percent=percent, milliseconds=milliseconds)
+        facet = _find_difference(study)
+        named = {*request.values, request.baseline} - {None}
+        if facet and not named & set(study.chosen.layout.sides):
+            request = replace(request, by=facet)
+        elif not named:
+            return study
+    return study_serving(ask, request, percent=percent, milliseconds=milliseconds)
 
 
 def _find_difference(study: Study) -> str | None:
@@ -562,7 +579,7 @@ def render(study: Study) -> Answer:
     parts = sections.pop().parts if len(sections) == 1 else []
     return Answer(
         heading=f"Serving by {layout.facet.spoken}: {', '.join(sides)}",
-        text=answer(study),
+        text=answer(study) + (f" The next command loads {study.searched} higher." if study.searched else ""),
         parts=parts,
         sections=sections,
         caveats=tuple(find_caveats(study)),

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from gpuagent_collector.answers.plan import Question, plan_repeats
-from gpuagent_collector.answers.serving import Study, answer, answer_serving, find_caveats, render, study_serving
+from gpuagent_collector.answers.serving import (
+    Study,
+    answer,
+    answer_serving,
+    choose_study,
+    find_caveats,
+    render,
+    study_serving,
+)
 from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.plot.answers import draw_serving
 from gpuagent_collector.plot.picture import in_style
@@ -191,10 +199,12 @@ def test_a_limit_that_was_not_reached_is_searched_next(store: SyntheticStore) ->
         for server in ("a", "b"):
             add_served(store, node, server, 4, 0.1, repeat, command=[*command, "--param", f"server={server}"])
     rendered = render(study(store))
-    assert "higher loads are needed to find it. At 4 requests/s the runs are too few to compare" in rendered.text
+    assert "load it higher to find it. At 4 requests/s the runs are too few to compare" in rendered.text
     assert rendered.next is not None
     assert rendered.next.startswith("gpuagent bench serve-load --param output=16 --param rate=4 --server a")
     assert "--slo-ttft 200 --slo-percent 90 --find rate --platform lab" in rendered.next
+    named = Request(values=("b", "a"), series=False)
+    assert choose_study(store.ask, named, percent=None, milliseconds={}).chosen.layout.sides == ("b", "a")
 
 
 def test_servers_of_one_platform_are_compared_without_being_asked(served: SyntheticStore) -> None:
