@@ -29,7 +29,7 @@ from gpuagent_common.text import counted
 
 # Shown unless everything is requested; a measuring workload's own rates are always shown.
 _USUAL = (
-    *("throughput", "step_seconds", "gpu_energy_per_item_joules", "mfu_percent"),
+    *("throughput", "run_seconds", "step_seconds", "gpu_energy_per_item_joules", "mfu_percent"),
     *("gpu_power_watts", "sm_clock_mhz", "gpu_temperature_celsius", "data_wait_percent"),
 )
 
@@ -130,6 +130,8 @@ def find_peers(ask: Ask, request: Request) -> Peers:
     metrics |= {
         metric.name: metric for metric in facts.known if request.everything or request.jobs or metric.name in _USUAL
     }
+    if facts.value(run, "throughput") is not None and not request.everything:
+        metrics.pop("run_seconds", None)  # the same, with what came before the first step
     places = (
         _part_places(ask, run, of_nodes, own, facts, metrics.values(), request.each)
         if request.each

@@ -108,9 +108,9 @@ def study_profile(
         return _study_medians(ask, runs, facet, values, each)
     for run_id in values:
         if run_id not in by_id:
-            raise MisuseError(
-                f"no run has the id {run_id}; list runs with `collector runs`, or name values of a facet with --by"
-            )
+            of_workload = {"--workload": run_id} if any(run.workload == run_id for run in runs) else {}
+            known = f"`{write_command('runs', of_workload)}` lists runs, and --by takes values of something else"
+            raise MisuseError(f"{run_id} is no run and no platform; {known}")
     traced = traced_runs(ask)
     for run_id in values:
         if run_id not in traced:

@@ -36,7 +36,8 @@ from gpuagent_collector.query.ask import Ask, Recorder, literal
 from gpuagent_collector.query.named_runs import NamedRun, find_run
 from gpuagent_collector.runs.arguments import SUITE, in_order
 from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Layout, first_few
-from gpuagent_collector.runs.find import median_run
+from gpuagent_collector.runs.facets import find_facet
+from gpuagent_collector.runs.find import find_runs, median_run
 from gpuagent_collector.runs.paragraph import describe_runs
 from gpuagent_collector.runs.parts import load_parts
 from gpuagent_collector.runs.series import Course
@@ -298,8 +299,9 @@ def answer_show(ask: Ask, *, names: Sequence[str], **asked: Any) -> Answer:
     Raises MisuseError: there is more than one name, or as for `study_show`.
     """
     if names[1:]:
-        several = write_command("compare", {"--by": "run"}, sides=names)
-        raise MisuseError(f"one name at a time; two runs: `{several}`")
+        runs = {run.run_id for run in find_runs(ask, find_facet("platform"), workload=None, experiment=None)}
+        by = {"--by": "run"} if runs.issuperset(names) else {}
+        raise MisuseError(f"one name at a time; to compare them: `{write_command('compare', by, sides=names)}`")
     name = names[0] if names else None
     return render(study_show(ask, name, Request(**asked, every_chart=asked["everything"])))
 

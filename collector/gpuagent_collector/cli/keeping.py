@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuagent_collector.cli.options import ReaderOptions, changed_store_option, reader_options, retention_options
+from gpuagent_collector.cli.options import (
+    ReaderOptions,
+    ReadingCommand,
+    changed_store_option,
+    reader_options,
+    retention_options,
+)
 from gpuagent_collector.cli.printing import print_error, print_rows_of
 from gpuagent_common.cli import NAME
 from gpuagent_common.text import counted, harmless
@@ -71,12 +77,13 @@ def restore(file: Path, store_name: str) -> None:
 
 
 @click.command(
+    cls=ReadingCommand,
     epilog="""\b
 Examples:
   collector check
-  collector check --store results.duckdb
-  collector check --store backup.duckdb && rm backup-of-last-week.duckdb
-"""
+  collector check results.duckdb
+  collector check backup.duckdb && rm backup-of-last-week.duckdb
+""",
 )
 @reader_options
 def check(reader: ReaderOptions) -> int:

@@ -25,15 +25,8 @@ _FORMATS = list(dict.fromkeys(each.value for each in (*OutputFormat, *FileFormat
 _ONLY_FILES = {each.value for each in FileFormat} - {each.value for each in OutputFormat}
 
 
-class _QueryCommand(ReadingCommand):
-    """A command that may have the word `sql` before its statement."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, args[1:] if args[:1] == ["sql"] else args)
-
-
-@click.command(cls=_QueryCommand, epilog=_EXAMPLES)
-@click.argument("statement", metavar="SQL")
+@click.command(cls=ReadingCommand, epilog=_EXAMPLES)
+@click.argument("words", metavar="[sql] SQL", nargs=-1)
 @click.option("-p", "--parameter", "parameters", multiple=True, help="Value of the next ? in SQL; repeatable.")
 @reader_options
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write all rows to this file.")
@@ -46,7 +39,7 @@ class _QueryCommand(ReadingCommand):
 )
 @click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
 def command(
-    statement: str,
+    words: Sequence[str],
     parameters: Sequence[str],
     reader: ReaderOptions,
     output: Path | None,
@@ -61,6 +54,10 @@ def command(
     and columns. Times are UTC. Names of files end in .parquet, .arrow, .feather, .csv, .jsonl, .json or .md; an
     incomplete file is never left.
     """
+    statements = words[1:] if words[:1] == ("sql",) else words
+    if len(statements) > 1:
+        raise MisuseError(f"unexpected argument: {statements[1]}; quote the statement as one word")
+    statement = statements[0] if statements else ""
     text = sys.stdin.read() if statement == "-" else statement
     if not text.strip():
         raise MisuseError('the statement is empty; give one, such as: collector query sql "SHOW TABLES"')

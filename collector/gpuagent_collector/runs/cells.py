@@ -214,6 +214,10 @@ def match_runs(*cells: Cell) -> list[tuple[Run, ...]]:
     ]
 
 
+# Runs that are sides of their own without being named.
+_MOST_SINGLE = 6
+
+
 def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseline: str | None) -> tuple[str, ...]:
     """Return the values of the facet that are compared, the baseline first; the only one where there is only one.
 
@@ -235,6 +239,8 @@ def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseli
             # As the shell takes them: names of commands have spaces.
             quoted = _listed([shlex.quote(each) for each in present])
             known = f"there are: {quoted}" if present else f"no run has any {facet.spoken}"
+            if any(run.workload == value for run in runs):
+                known = f"it is a workload: --workload {shlex.quote(value)}"
             raise MisuseError(f"no run has the {facet.spoken} {value}; {known}")
     chosen = list(dict.fromkeys(asked or present))
     if baseline and baseline not in chosen:
@@ -245,6 +251,11 @@ def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseli
         by = ",".join(f"parameter:{name}" for name in differing)
         remedy = f"--by {by} compares what differs in built-in workloads" if by else "try another --by"
         raise NothingToCompareError(f"nothing to compare: no run has a value of {facet.spoken}; {remedy}")
+    if facet.name == "run" and not asked and len(chosen) > _MOST_SINGLE:
+        raise MisuseError(
+            f"{len(chosen)} single runs are too many sides; name two: `collector compare --by run A B`; "
+            "`collector runs` lists them"
+        )
     first = baseline or chosen[0]
     if not baseline and not asked:
         # Against a few runs from another time little of the others would be shown.
@@ -494,6 +505,8 @@ def _write_settings(block: Block, settings: Mapping[str, Any]) -> str:
     written = [block.workload]
     for name, value in settings.items():
         text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+        if isinstance(value, float):
+            text = text.removesuffix(".0")
         if name not in block.held:
             written.append(f"{name}={text}")
         elif text in ("none", NOT_GIVEN):

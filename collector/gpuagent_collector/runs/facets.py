@@ -127,6 +127,8 @@ def find_facet(names: str) -> Facet:
     parts = [_find_one(name.strip()) for name in names.split(",")]
     if len({part.name for part in parts}) < len(parts):
         raise MisuseError(f"--by names a facet twice: {', '.join(part.name for part in parts)}")
+    # Runs of two workloads are never compared, and "all" divides nothing.
+    parts = [part for part in parts if part.name not in ("all", "workload")] or parts[:1]
     if len(parts) == 1:
         return parts[0]
     usual = [part.usual for part in parts if part.usual]
@@ -173,8 +175,9 @@ def _find_one(name: str) -> Facet:
         raise MisuseError(f"--by {kind}:NAME needs the name of the {kind}; {wrong}")
     names = [facet.name for facet in FACETS]
     kinds = get_close_matches(kind, _KEYED, n=1, cutoff=0.5 if key else 0.7)
-    close = [f"{kinds[0]}:{key or 'NAME'}"] if kinds else get_close_matches(name, names, n=1)
-    known = f"there are {', '.join(names)}, argument:NAME, parameter:NAME and label:NAME"
+    close = [f"{kinds[0]}:{key or 'NAME'}"] if kinds else get_close_matches(name, names, n=1, cutoff=0.7)
+    own = name if can_name(name) else "NAME"
+    known = f"there are {', '.join(names)}, argument:{own} of commands, parameter:{own} of workloads and label:{own}"
     if name == "experiment":
         known = "--experiment NAME takes one alone, and --by label:KEY compares runs by a label"
     raise MisuseError(f"--by {name} is unknown; {f'did you mean {close[0]}?' if close else known}")
