@@ -59,10 +59,28 @@ def describe_sides(comparison: Comparison, *, most: int) -> str:
             sentences.append(f"{name}: {title} is {scale.write(figure.median)}{where}{spread}.")
     if not sentences:
         sentences = [f"No run has {primary.name}."]
+    if layout.facet.describes and len(sentences) > most:
+        return _describe_range(comparison)
     said = in_short(sentences, most=most)
     if layout.facet.names != {"all"}:
         said.append(ALONE if len(layout.sides) == 1 else "Nothing was tested.")
     return " ".join(said)
+
+
+def _describe_range(comparison: Comparison) -> str:
+    """Return the lowest and highest run duration of different workloads."""
+    layout = comparison.layout
+    found = []
+    for block in comparison.figures.blocks:
+        for row in block.rows:
+            if row.metric.name == "run_seconds":
+                name = tell_apart(block.block, layout.blocks, briefly=True)
+                found += [(figure.median, name) for figure in row.figures.values()]
+    (least, first), (most, last) = min(found), max(found)
+    return (
+        f"The median run takes {in_unit('seconds')(least)} ({first}) to {in_unit('seconds')(most)} ({last}). Workloads "
+        "are different work, so nothing was tested; a comparison within each is the next."
+    )
 
 
 def overview_table(comparison: Comparison) -> Table:

@@ -250,8 +250,12 @@ def find_option_tests(layout: Layout, facts: Facts, figures: Figures) -> Iterato
 _MOST_PARAMETERS = 2
 
 
+# The conditions that somebody sets, and does not find on a node.
+_SWEPT = {"environment", "interference", "limits"}
+
+
 def find_sweep(layout: Layout) -> str | None:
-    """Return the facet by which runs of one side differ: their commands or parameters; None: they are no sweep."""
+    """Return the facet by which runs of one side differ: commands, parameters, conditions; None: they are no sweep."""
     first = layout.blocks[0]
     if len(layout.sides) > 1 or any(block.workload != first.workload for block in layout.blocks):
         return None
@@ -260,6 +264,9 @@ def find_sweep(layout: Layout) -> str | None:
     names = dict.fromkeys(
         name for block in layout.blocks for name in distinguishing(block.parameters, [first.parameters])
     )
+    held = dict.fromkeys(name for block in layout.blocks for name in distinguishing(block.held, [first.held]))
+    if not names and 0 < len(held) <= _MOST_PARAMETERS and _SWEPT.issuperset(held):
+        return ",".join(held)
     is_sweep = 0 < len(names) <= _MOST_PARAMETERS and all(block.held == first.held for block in layout.blocks)
     return ",".join(f"parameter:{name}" for name in names if can_name(name)) or None if is_sweep else None
 

@@ -1,7 +1,7 @@
 """A comparison as a document, and in every format."""
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
 from functools import partial
@@ -103,20 +103,23 @@ def _with_choice(answer: Answer, comparison: Comparison, request: Request) -> An
     reason = f"All runs are on {platform}, so they are compared by {layout.facet.spoken}."
     if chosen != request.experiment:
         reason = f"Of the experiments on {platform} this is {chosen}, which has the most runs."
-    text, short = (f"{said} {reason}" for said in (answer.text, answer.short or answer.text))
-    return replace(answer, text=text, short=short)
+    said = []
+    for text in (answer.text, answer.short or answer.text):
+        result, line, because = text.partition("\n")
+        said.append(f"{result} {reason}{line}{because}")
+    return replace(answer, text=said[0], short=said[1])
 
 
 def compare_what_differs(ask: Ask, request: Request) -> Comparison:
     """Compare as requested; where nothing was requested and all is on one platform, by what differs in its runs.
 
-    Of several experiments with programs it is the one with the most runs.
+    By commands or their arguments, of several experiments it is the one with the most runs.
     """
     comparison = compare(ask, request)
     is_free = not (request.values or request.baseline or request.where or request.experiment)
     facet = find_sweep(comparison.layout) if request.is_usual else None
     alone = None
-    if is_free and "command" in (facet, request.by):
+    if is_free and (facet == "command" or any(part.argument is not None for part in comparison.layout.facet.parts)):
         alone = find_experiment(comparison.layout)
     if not facet and not alone:
         return comparison
@@ -173,6 +176,9 @@ def find_next(comparison: Comparison) -> str | None:
     request, layout = comparison.request, comparison.layout
     verdicts = {test.judgement.verdict for test in comparison.figures.tests}
     workload = layout.blocks[0].workload
+    if layout.facet.describes and len(layout.sides) > 1:
+        runs = Counter(run.workload for run in layout.runs)
+        return write_command("compare", {**request.choice, "--by": None, "--workload": max(runs, key=runs.__getitem__)})
     if workload == SERVING:
         return write_command("serving", request.choice)
     if not comparison.figures.differs and verdicts != {Verdict.EQUAL}:

@@ -173,9 +173,21 @@ def test_without_sides_a_sweep_on_one_platform_is_compared_and_recommended(call:
     path = tmp_path / "sweep.duckdb"
     with made_up(path) as store:
         sweep(store)
+        # An experiment with fewer runs, which asks for one option after another, is left out.
+        for batch in ("32", "128"):
+            run_program(store, store.node("birch", "lab"), "--batch-size", batch, experiment="small", throughput=9.0)
     for command in (("compare",), ("recommend",)):
         found = json.loads(call(*command, "--json", store=path)[1])
         assert found["by"] == "command"
+    for by in ("argument:batch-size", "all,argument:batch-size", "workload,argument:batch-size"):
+        found = json.loads(call("compare", "--by", by, "--json", store=path)[1])
+        assert found["by"] == "argument:batch-size"
+        assert [test["pairs"] for test in found["tests"]] == [14]
+    code, _, err = call("compare", "--by", "run", store=path)
+    assert (code, "30 single runs are too many sides" in err) == (2, True)
+    for name, remedy in (("train.py", "--workload train.py"), ("nowhere", "there are: lab")):
+        code, _, err = call("compare", name, store=path)
+        assert (code, remedy in err) == (2, True)
     code, _, err = call("compare", "--by", "argument:lr", "--metric", "top5_accuracy", store=path)
     assert code == 1
     assert "bench --store" in err
@@ -187,6 +199,13 @@ def test_parameters_of_a_built_in_workload_are_a_sweep_too(store: SyntheticStore
     for repeat, size in product(range(1, 4), (32, 64)):
         store.next_run(node, parameters={"batch_size": size, "depth": 3}, repeat=repeat, sampled=False)
     assert find_sweep(compared(store).layout) == "parameter:batch_size"
+
+
+def test_conditions_that_somebody_set_are_a_sweep_too(store: SyntheticStore) -> None:
+    node = store.node("alder", "lab")
+    for repeat, interference in product(range(1, 4), ("none", "cpu-burn")):
+        store.next_run(node, interference=interference, repeat=repeat, sampled=False)
+    assert find_sweep(compared(store).layout) == "interference"
 
 
 @pytest.mark.parametrize(

@@ -343,7 +343,7 @@ def different_commands(evidence: Evidence) -> Iterator[Caveat]:
             what = "pairs have one command each, of which one may be faster and another slower"
             remedy = "that may be the difference" if between else what if paired else "that adds to the spread"
             if evidence.is_by_facet:
-                compared = by if between or facet.name == "all" else f"{facet.name},{by}"
+                compared = by if between or facet.name in ("all", "workload") else f"{facet.name},{by}"
                 does = "compares it" if between else "separates these runs"
                 remedy += f"; {evidence.command(by=compared, workload=block.workload)} {does}"
             yield Caveat(
