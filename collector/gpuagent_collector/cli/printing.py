@@ -115,6 +115,6 @@ def report(ask: "Ask", *, source: str, place: Sequence[str], path: Path, inline:
     for paragraph in answer(made.comparison, most=1).splitlines():
         click.echo(textwrap.fill(paragraph, columns))
     click.echo(f"{path}: {in_unit('bytes')(path.stat().st_size)}, a page for a browser")
-    further = find_next(made.comparison)
-    if further and not further.startswith("collector report"):
+    further = find_next(made.comparison, reported=True)
+    if further:
         click.echo("\n".join(["Next:", *shell_lines(read_from(further, place), columns)]))

@@ -171,8 +171,11 @@ def _both(overall: Overall) -> dict[str, str]:
     return {"side": overall.side, "baseline": overall.baseline}
 
 
-def find_next(comparison: Comparison) -> str | None:
-    """Return the command that shows a difference, what causes it, or all of it; None: nothing is known."""
+def find_next(comparison: Comparison, *, reported: bool = False) -> str | None:
+    """Return the command that shows a difference, what causes it, or all of it; None: nothing is known.
+
+    After a report, which is `reported`, it is the choice between the sides.
+    """
     request, layout = comparison.request, comparison.layout
     verdicts = {test.judgement.verdict for test in comparison.figures.tests}
     workload = layout.blocks[0].workload
@@ -186,7 +189,7 @@ def find_next(comparison: Comparison) -> str | None:
     if request.event:
         return write_command("history", {"--experiment": request.experiment, "--where": request.where}, workload)
     prices = {"--prices": request.prices.source if request.prices else None}
-    if len(layout.sides) > 2:
+    if len(layout.sides) > 2 or reported:
         return write_command("recommend", {**request.choice, **prices, "--workload": None}, workload)
     of_specs = next((caveat.remedy for caveat in comparison.caveats if caveat.code == "different_specs"), "")
     separating = re.search("`(collector plan [^`]+)`", of_specs)

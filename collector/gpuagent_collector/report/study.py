@@ -9,7 +9,8 @@ from typing import TypeVar
 from gpuagent_collector.answers import profile, roofline, serving, show
 from gpuagent_collector.answers import scaling_curves as scaling
 from gpuagent_collector.answers.profile_data import traced_runs
-from gpuagent_collector.compare.comparison import Comparison, Request, compare
+from gpuagent_collector.compare.comparison import Comparison, Request
+from gpuagent_collector.compare.document import compare_what_differs
 from gpuagent_collector.compare.matrix import USUAL_METRICS, Matrix, tabulate
 from gpuagent_collector.query.ask import Ask, Recorder
 from gpuagent_collector.recommend.study import Reasons, find_reasons
@@ -134,7 +135,7 @@ def make_report(ask: Ask, request: Request, *, source: str, place: Sequence[str]
         GpuAgentError: there is nothing to compare.
     """
     recorder = Recorder(ask)
-    comparison = compare(recorder.about("Comparison"), replace(request, series=False, everything=True))
+    comparison = compare_what_differs(recorder.about("Comparison"), replace(request, series=False, everything=True))
     layout, facts = comparison.layout, comparison.facts
     blocks = layout.blocks[:MOST_BLOCKS]
     return Report(

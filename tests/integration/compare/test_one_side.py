@@ -39,7 +39,9 @@ def test_a_side_without_any_figure_is_still_shown(store: SyntheticStore) -> None
 def test_compare_recommend_and_report_say_in_words_that_there_is_one_side(call: Collector, tmp_path: Path) -> None:
     path = tmp_path / "one.duckdb"
     with made_up(path) as store:
-        quiet_and_burning(store)
+        node = store.node("spruce", "laptop")
+        for repeat in range(3):
+            store.next_run(node, repeat=repeat + 1)
     for arguments, said in ((("compare",), "no other side"), (("recommend", "mnist"), "nothing to choose between")):
         code, out, _ = call(*arguments, store=path)
         assert code == 0

@@ -238,7 +238,7 @@ def not_interleaved(evidence: Evidence) -> Iterator[Caveat]:
             remedy="look at nodes without the event, `collector history`, and what else differs below",
         )
     elif any(map(_is_sequential, evidence.layout.blocks)):
-        remedy = "make one run on each side in turn, as `gpuagent bench` does"
+        remedy = "make one run on each side in turn, as gpuagent bench does"
         if are_jobs(evidence.layout.run_ids):
             remedy = "compare jobs that ran on the same days"
         yield Caveat(
@@ -264,14 +264,19 @@ def joined(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where a side repeats a command on a node: then several experiments are joined."""
     # No data shows whether somebody looked at the runs in between.
     again: Counter[str] = Counter()
-    for cell in (cell for block in evidence.layout.blocks for cell in block.cells):
-        made = [(run.nodes, run.repeat, identify_command(run.command)) for run in cell.runs if run.repeat is not None]
-        again[cell.side] += len(made) - len(set(made))
+    repeated = []
+    for block in evidence.layout.blocks:
+        before = again.total()
+        for cell in block.cells:
+            numbered = [run for run in cell.runs if run.repeat is not None]
+            made = [(run.nodes, run.repeat, identify_command(run.command)) for run in numbered]
+            again[cell.side] += len(made) - len(set(made))
+        repeated += [block] if again.total() > before else []
     sides = [side for side, runs in again.items() if runs]
     # Those on both sides of an event were never one experiment.
     if sides and not evidence.layout.facet.in_time:
         runs, percent = again.total(), significant(100 * evidence.figures.alpha)
-        whole = _whole_experiments(evidence)
+        whole = _whole_experiments(evidence, repeated)
         yield Caveat(
             code="joined",
             text=f"{counted(runs, 'run')} of {', '.join(sides)} repeat earlier ones: if that was after a "
@@ -282,17 +287,17 @@ def joined(evidence: Evidence) -> Iterator[Caveat]:
         )
 
 
-def _whole_experiments(evidence: Evidence) -> list[str]:
-    """Return the experiments of several that have runs on two or more sides of a block, the largest last."""
-    found: dict[str, bool] = {}
+def _whole_experiments(evidence: Evidence, blocks: Sequence[Block]) -> list[str]:
+    """Return the experiments of several that have runs on two or more sides of each block, the largest last."""
     sizes = Counter(run.experiment for runs in evidence.sides.values() for run in runs)
-    for block in evidence.layout.blocks:
-        of_cells = [dict.fromkeys(run.experiment for run in cell.runs if run.experiment) for cell in block.cells]
-        for experiment in (name for names in of_cells for name in names):
-            found[experiment] = found.get(experiment, False) or sum(experiment in names for names in of_cells) > 1
-    others = any(run.experiment is None for runs in evidence.sides.values() for run in runs)
-    whole = sorted((name for name, is_whole in found.items() if is_whole), key=sizes.__getitem__)
-    return whole if len(found) > 1 or others else []
+    whole = []
+    for experiment in sizes:
+        sides = []
+        for block in blocks:
+            sides.append(sum(any(run.experiment == experiment for run in cell.runs) for cell in block.cells))
+        if experiment is not None and min(sides) > 1:
+            whole.append(experiment)
+    return sorted(whole, key=sizes.__getitem__) if len(sizes) > 1 else []
 
 
 def confounded(evidence: Evidence) -> Iterator[Caveat]:
@@ -343,7 +348,8 @@ def different_commands(evidence: Evidence) -> Iterator[Caveat]:
             what = "pairs have one command each, of which one may be faster and another slower"
             remedy = "that may be the difference" if between else what if paired else "that adds to the spread"
             if evidence.is_by_facet:
-                compared = by if between or facet.name in ("all", "workload") else f"{facet.name},{by}"
+                is_alone = len(evidence.layout.sides) == 1 or facet.name == "workload"
+                compared = by if between or is_alone else f"{facet.name},{by}"
                 does = "compares it" if between else "separates these runs"
                 remedy += f"; {evidence.command(by=compared, workload=block.workload)} {does}"
             yield Caveat(
