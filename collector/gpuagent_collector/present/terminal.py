@@ -205,7 +205,7 @@ def _renderable(part: Part, width: int) -> RenderableType:
 def _table(grid: Grid, width: int) -> RenderableType:
     if grid.keys is None and (grid.fits is None or width < grid.fits) and table_width(_least_widths(grid)) > width:
         return _list(grid)
-    table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
+    table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
     for name, figure in zip(grid.header, grid.right_columns(), strict=True):
         table.add_column(Text(harmless(name)), justify="right" if figure else "left", overflow="fold", no_wrap=False)
     widths = [max(map(cell_len, column)) for column in zip(grid.header, *grid.full_rows(), strict=True)]
