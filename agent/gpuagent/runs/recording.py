@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from gpuagent.clock import Clock
 from gpuagent.environments.environment import Image
@@ -53,6 +54,9 @@ class RunRecorder:
         if image and self._images:
             durations = self._images.find(plan.environment.name, image)
             self.record_image(plan.run_id, plan.environment.name, image, asdict(durations))
+        if plan.asked.input:
+            detail = {"path": redact_text(_within(plan.asked.input, plan.asked.working_directory))}
+            self._record_event(plan.run_id, "input", "file", detail, unix_nano)
 
     def record_image(self, run_id: str, environment: str, image: Image, durations: Mapping[str, Value]) -> None:
         """Record the image of a run."""
@@ -125,6 +129,13 @@ class RunRecorder:
             "detail": _json(detail),
         }
         self._buffer.add_record("run_events", row)
+
+
+def _within(path: str, folder: str) -> str:
+    """Return a path as from a folder that has the file, as a program's words are; another one as it is."""
+    if folder and Path(path).is_relative_to(folder):
+        return str(Path(path).relative_to(folder))
+    return path
 
 
 def _redact_values(values: Mapping[str, object]) -> dict[str, object]:

@@ -315,6 +315,8 @@ def write_experiment(ladder: Ladder) -> str:
     threads = not facts.isdisjoint({"CPU threads", "CPU limit"})
     for number, rung in enumerate(ladder.rungs):
         what: dict[str, Any] = {"command": list(rung.command), "name": block.workload, **ladder.recorded.steps}
+        if len(ladder.recorded.inputs) == 1:
+            what["input"] = ladder.recorded.inputs[0]
         if not rung.command:
             parameters = {name: value for name, value in block.parameters.items() if value is not None}
             parameters |= rung.parameters

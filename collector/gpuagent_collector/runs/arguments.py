@@ -157,17 +157,23 @@ _MOST_COMMANDS = 4
 
 
 def repeat_command(
-    commands: Sequence[Command], workload: str, repeats: int | None = None, options: Sequence[str] = ()
+    commands: Sequence[Command],
+    workload: str,
+    repeats: int | None = None,
+    options: Sequence[str] = (),
+    input_file: str | None = None,
 ) -> str | None:
     """Return the command that makes new runs of commands in turns; None: it would be too long.
 
-    `repeats` of each; None: as many as are usual. `options` are those of the agent and of all runs.
+    `repeats` of each; None: as many as are usual. `options` are those of the agent and of all runs. `input_file` is
+    their standard input.
     """
     commands = list(dict.fromkeys(commands))
     if any(command[2:4] == SUITE or not command for command in commands):
         given = commands[0][4:] or (workload,)
         return harmless(shlex.join(["gpuagent", "run", *given, *options, "--repeat", str(repeats or USUAL_REPEATS)]))
-    if len(commands) == 1:  # nothing that takes turns
+    # `gpuagent run` gives its program no standard input.
+    if len(commands) == 1 and not input_file:  # nothing that takes turns
         repeated = ["--repeat", str(repeats or USUAL_REPEATS), "--", *commands[0]]
         return harmless(shlex.join(["gpuagent", "run", *options, *repeated]))
     rounds = ["--rounds", str(repeats)] if repeats else []
@@ -178,7 +184,10 @@ def repeat_command(
         if len(set(words)) < len(words):
             words = list(map(shlex.join, commands))
     words = _vary(commands) or words
-    return harmless(shlex.join(["gpuagent", "bench", *rounds, *options, *words])) if words else None
+    if words is None:
+        return None
+    line = shlex.join(["gpuagent", "bench", *rounds, *options, *words])
+    return harmless(f"{line} < {shlex.quote(input_file)}" if input_file else line)
 
 
 def record_command(command: Command, metric: str) -> str:

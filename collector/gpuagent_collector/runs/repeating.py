@@ -23,10 +23,11 @@ FROM runs AS run LEFT JOIN sessions AS session USING (session_id)
 WHERE run.run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))
 ORDER BY ALL"""
 
-# The sources of steps that a program did not report by itself, with the options that found them.
-_STEPS = """
-SELECT DISTINCT name, CAST(detail AS VARCHAR) AS options FROM run_events
-WHERE event = 'found' AND name IS NOT NULL AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[]))) ORDER BY ALL"""
+# The sources of steps that a program did not report by itself, with the options that found them, and standard inputs.
+_EVENTS = """
+SELECT DISTINCT event, name, CAST(detail AS VARCHAR) AS detail FROM run_events
+WHERE event IN ('found', 'input') AND name IS NOT NULL
+  AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[]))) ORDER BY ALL"""
 
 # Labels that a batch job gives its agent, or an experiment its runs.
 _MADE = re.compile(rf"slurm_.*|ls[bf].*|rung|command|{'|'.join(RESERVED_LABELS)}")
@@ -47,6 +48,7 @@ class Recorded:
         of_agent: --platform and --label with the values that all runs share.
         parameters: --param with the values that the first run of a built-in workload was given; others have none.
         environments: with their images, as `--environment` takes them.
+        inputs: the files that the runs had as standard input.
         steps: --observe, --pattern and --items-per-step with their values, as an experiment names them.
         lacks_pattern: whether a pattern of the user's own found steps before agents recorded it.
     """
@@ -54,6 +56,7 @@ class Recorded:
     of_agent: tuple[str, ...]
     parameters: tuple[str, ...]
     environments: tuple[str, ...]
+    inputs: tuple[str, ...]
     steps: Mapping[str, str | float | bool]
     lacks_pattern: bool
 
@@ -93,7 +96,12 @@ class Recorded:
         return harmless(shlex.join([*words, *self.options]))
 
     def repeat_command(self, commands: Sequence[Command], workload: str, repeats: int | None = None) -> str | None:
-        """Return the command that makes new runs of commands in turns; None: it would be too long."""
+        """Return the command that makes new runs of commands in turns.
+
+        None: it would be too long, or the runs had several standard inputs.
+        """
+        if len(self.inputs) > 1:
+            return None
         options = self.options
         if not all(commands):
             options = [*self.parameters, *options]
@@ -103,7 +111,7 @@ class Recorded:
             for name, value in self.steps.items():
                 of_value = [] if value is True else [f"{value:.15g}" if isinstance(value, float) else str(value)]
                 options += [f"--{name.replace('_', '-')}", *of_value]
-        return command_with(commands, workload, repeats, options)
+        return command_with(commands, workload, repeats, options, *self.inputs)
 
 
 def write_parameters(parameters: Mapping[str, str]) -> list[str]:
@@ -136,7 +144,9 @@ def find_recorded(ask: Ask, run_ids: Iterable[str]) -> Recorded:
     """Return the options of runs."""
     ids = sorted(run_ids)
     asked = ask(_ASKED, [ids])
-    found = [(row["name"], read_object(row["options"], "options")) for row in ask(_STEPS, [ids])]
+    events = [(row["event"], row["name"], read_object(row["detail"], "detail")) for row in ask(_EVENTS, [ids])]
+    found = [(name, options) for event, name, options in events if event == "found"]
+    inputs = [detail["path"] for event, _, detail in events if event == "input" and detail.get("path")]
     steps: dict[str, str | float | bool] = {}
     for source, options in found:
         steps |= {} if source.startswith("pattern ") else {"observe": True}
@@ -162,6 +172,7 @@ def find_recorded(ask: Ask, run_ids: Iterable[str]) -> Recorded:
         of_agent=tuple(words),
         parameters=tuple(parameters),
         environments=tuple(sorted(f"{name}:{image}" if image else name for name, image in places)) or ("bare",),
+        inputs=tuple(dict.fromkeys(map(str, inputs))),
         steps=steps,
         lacks_pattern="pattern given" in dict(found) and "pattern" not in steps,
     )

@@ -154,6 +154,9 @@ def test_standard_input_from_a_file_is_given_to_each_run(node: Node) -> None:
     copies = list((node.folder / "spool").rglob("copy"))
     assert [copy.read_text() for copy in copies] == ["b\na\n"] * 2
     assert (node.folder / "order").read_text() == "a\nb\n"
+    assert " ".join(done.stdout.split()).endswith(" < data")
+    query = "SELECT DISTINCT detail FROM run_events WHERE event = 'input'"
+    assert [json.loads(row["detail"]) for row in stored(node.store, query)] == [{"path": "data"}]
 
 
 def test_a_collector_that_listens_is_used_and_a_store_can_be_named(node: Node) -> None:

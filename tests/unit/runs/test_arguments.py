@@ -177,6 +177,13 @@ def test_a_launcher_s_option_is_not_varied_behind_its_program(words: Sequence[st
     assert all(shlex.join(each) in shlex.split(command) for each in commands) is not varied
 
 
+def test_commands_with_a_file_as_standard_input_get_it_again() -> None:
+    line = repeat_command([("sort",), ("sort", "-n")], "sort", 15, (), "my numbers.txt")
+    assert line == "gpuagent bench --rounds 15 sort 'sort -n' < 'my numbers.txt'"
+    # `gpuagent run` would give it none.
+    assert repeat_command([("sort", "-n")], "sort", 3, (), "a.txt") == "gpuagent bench --rounds 3 'sort -n' < a.txt"
+
+
 def test_a_shell_s_line_is_its_own_name_and_number_arguments_keep_their_program() -> None:
     assert named("sh -c 'xxd a | tail'", "sh -c 'xxd a | head'") == ["xxd a | tail", "xxd a | head"]
     assert named("sleep 1e-3", "sleep 0.2") == ["sleep 1e-3", "sleep 0.2"]
