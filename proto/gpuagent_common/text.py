@@ -61,3 +61,28 @@ def shorten_options(texts: Sequence[str], most: int) -> list[str]:
             break
         shortened = [_OPTION.sub(lambda found: found[1] + shown[found[2]], text) for text in texts]  # noqa: B023
     return shortened
+
+
+_OF_NUMBERS = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?")
+
+
+def differing_words(lines: Sequence[str]) -> list[str]:
+    """Return of command lines of equally many words those that differ, each value with its option.
+
+    They stay as they are where that would make two alike, or leaves nothing of one.
+    """
+    rows = [line.split(" ") for line in lines]
+    if len({len(row) for row in rows}) != 1 or len(rows) < 2:
+        return list(lines)
+    differ = [len(set(column)) > 1 for column in zip(*rows, strict=True)]
+    shown = []
+    for row in rows:
+        kept = []
+        for at, word in enumerate(row):
+            is_value = any(_OF_NUMBERS.fullmatch(other[at]) for other in rows)
+            # A value says little without its option, or the program that gets it.
+            if differ[at] and at and not differ[at - 1] and (is_value or row[at - 1].startswith("-")):
+                kept.append(row[at - 1])
+            kept += [word] if differ[at] else []
+        shown.append(" ".join(kept))
+    return shown if len(set(shown)) == len(set(lines)) and all(shown) else list(lines)

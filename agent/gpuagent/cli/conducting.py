@@ -23,9 +23,8 @@ from gpuagent_common.text import harmless, shorten_options, write_duration
 from gpuagent_common.waiting import waiting_for
 from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
-_MOST_LABEL_CHARACTERS = 44
 # For the place and the figures of a run, beside its label.
-_FIGURES_CHARACTERS = 46
+_FIGURES_CHARACTERS = 36
 
 # Reading the temperatures takes less than a second.
 _COOL_DOWN_SECONDS = 1.0
@@ -38,9 +37,8 @@ class RunLines:
         self._journal, every = journal, journal.every
         self.read_gpus: ReadGpus = lambda _run_id: []
         cells = list({trial.cell.key: trial.cell for trial in every}.values())
-        self._labels = {key: harmless(words) for key, words in describe_apart(cells).items()} if cells else {}
-        room = shutil.get_terminal_size().columns - _FIGURES_CHARACTERS
-        most = max(12, min(_MOST_LABEL_CHARACTERS, room))
+        most = max(12, shutil.get_terminal_size().columns - _FIGURES_CHARACTERS)
+        self._labels = {key: harmless(words) for key, words in describe_apart(cells, most).items()} if cells else {}
         short = shorten_options(list(self._labels.values()), most)
         self._labels = dict(zip(self._labels, short, strict=True))
         self._width = min(max(map(len, short), default=0), most)

@@ -13,9 +13,10 @@ from gpuagent.environments import split_name
 from gpuagent.experiment.file import MAX_RUNS, SCHEMA, Cell, Experiment, distinct
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.naming import WARM_UP, check_label
+from gpuagent_common.text import differing_words
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
-# Commands of at most so many characters are shown whole.
+# In messages, commands of at most so many characters are shown whole.
 _SHORT_COMMAND = 40
 
 
@@ -31,17 +32,24 @@ class Trial:
         return f"{self.cell.describe()}, {f'repeat {self.repeat}' if self.repeat > 0 else 'warm-up'}"
 
 
-def describe_apart(cells: Sequence[Cell]) -> dict[str, str]:
-    """Return the differences of each cell from the others in one line, by its key."""
+def describe_apart(cells: Sequence[Cell], most: int = _SHORT_COMMAND) -> dict[str, str]:
+    """Return the differences of each cell from the others in one line, by its key.
+
+    Commands are whole where all have at most `most` characters.
+    """
     every = [cell.parts() for cell in cells]
     lines = [" ".join(cell.asked.command).removeprefix("sh -c ") for cell in cells]
-    if all(0 < len(line) <= _SHORT_COMMAND for line in lines):
-        # Whole commands, where they are short; the label of a shell's line says the same.
+    is_of_shells = any(cell.asked.command[:2] == ["sh", "-c"] for cell in cells)
+    if all(lines) and (is_of_shells or all(len(line) <= most for line in lines)):
+        # The label of a shell's line says the same.
         places = [[part for part in cell.place() if not part.startswith("command: ")] for cell in cells]
+        if not all(len(line) <= most for line in lines):
+            lines = differing_words(lines)
         every = [[line, *place] for line, place in zip(lines, places, strict=True)]
     shared = set(every[0]).intersection(*every[1:]) if len(cells) > 1 else set(every[0][1:])
     apart = [" · ".join(part for part in parts if part not in shared) for parts in every]
-    return {cell.key: words or cell.describe() for cell, words in zip(cells, apart, strict=True)}
+    wholes = [line or cell.describe() for line, cell in zip(lines, cells, strict=True)]
+    return {cell.key: words or whole for cell, words, whole in zip(cells, apart, wholes, strict=True)}
 
 
 def trials(experiment: Experiment, without: Collection[str] = ()) -> list[list[Trial]]:

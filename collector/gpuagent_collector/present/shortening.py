@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import takewhile
 
-from gpuagent_common.text import shorten_options
+from gpuagent_common.text import differing_words, shorten_options
 
 _CUT = "…"
 
@@ -65,7 +65,10 @@ _MOST_CHARACTERS = 40
 
 def shortening(sides: Sequence[str]) -> Callable[[str], str] | None:
     """Return what cuts long names of sides in a text, but not in commands, in backquotes; None: none is long."""
-    shortened = dict(zip(sides, shorten(sides, _MOST_CHARACTERS), strict=True))
+    telling = list(sides)
+    if any(len(side) > _MOST_CHARACTERS for side in sides) and all(" -" in side for side in sides):
+        telling = differing_words(sides)  # of command lines
+    shortened = dict(zip(sides, shorten(telling, _MOST_CHARACTERS), strict=True))
     # The longest first: one name may begin another.
     names = sorted((side for side in shortened if shortened[side] != side), key=len, reverse=True)
     if not names:

@@ -11,7 +11,7 @@ from math import prod
 from pathlib import PurePath
 
 from gpuagent_collector.present.shortening import shorten
-from gpuagent_common.text import harmless
+from gpuagent_common.text import differing_words, harmless
 
 Command = tuple[str, ...]
 
@@ -104,23 +104,27 @@ def name_commands(commands: Iterable[Command], counted: Collection[Command] = ()
     every = [arguments for identity, arguments in parsed.items() if identity in naming]
     shared = {item for item in (every[0].items() if every else ()) if all(item in each.items() for each in every)}
     differing = list(dict.fromkeys(name for each in every for name in each if (name, each[name]) not in shared))
+    # The variable says it, unless nothing else differs.
+    launchers = {"env"} if differing != ["env"] else set()
     # Beside a command with one argument more, that without it has no name but its own.
     is_short = all(len(shlex.join(firsts[identity])) <= _MOST_CHARACTERS for identity in naming)
     is_whole = is_short and any(not set(parsed[identity].items()) - shared for identity in naming)
+    # Long lines of a shell are named by the words in which they differ.
+    lines = [firsts[identity][2] for identity in naming if _is_shell_line(firsts[identity])]
+    is_long = any(len(line) > _MOST_CHARACTERS for line in lines)
+    line_names = dict(zip(lines, differing_words(lines) if is_long else lines, strict=True))
     names = {}
     for identity, arguments in parsed.items():
         differ = [(name, value) for name, value in arguments.items() if (name, value) not in shared]
-        # What a shell or an interpreter is given behind -c is the program.
         first = firsts[identity]
-        is_line = first[1:2] == ("-c",) and bool(_INTERPRETER.fullmatch(PurePath(first[0]).name))
-        own = [value if is_line and name == "-c" else f"{name} {value}".strip() for name, value in differ]
-        if is_line and first[0] == "sh" and len(first) == 3:
-            own = [first[2]]
+        own = [_write_own(first, name, value) for name, value in differ if name not in launchers]
+        if _is_shell_line(first):
+            own = [line_names.get(first[2], first[2])]
         whole = shlex.join(first)
         is_number = len(whole) <= _MOST_CHARACTERS and all(map(_NUMBER.fullmatch, own))
-        if (own and is_number) or (is_whole and differing and not is_line):
+        if (own and is_number) or (is_whole and differing and not _is_program_line(first)):
             own = [whole]  # a number says little without its program
-        without = f"without {' '.join(differing)}" if differing else ""
+        without = f"without {' '.join(name for name in differing if name not in launchers)}" if differing else ""
         names[identity] = " ".join(own) or without or " ".join(firsts[identity])
     taken, of_counted = Counter(names.values()), Counter(names[identity] for identity in naming)
     for identity, name in names.items():
@@ -128,6 +132,24 @@ def name_commands(commands: Iterable[Command], counted: Collection[Command] = ()
         if of_counted[name] > 1 or (taken[name] > 1 and identity not in naming):
             names[identity] = shlex.join(firsts[identity])
     return {command: names[identity] for command, identity in identities.items()}
+
+
+def _write_own(command: Command, name: str, value: str) -> str:
+    """Return an argument in which a command differs from others, as it was given."""
+    if name == "-c" and _is_program_line(command):
+        return value
+    is_assignment = f"{name}={value}" in command and not name.startswith("-")
+    return f"{name}={value}" if is_assignment else f"{name} {value}".strip()
+
+
+def _is_program_line(command: Command) -> bool:
+    """Return whether a command is a shell or an interpreter whose program follows -c."""
+    return command[1:2] == ("-c",) and bool(_INTERPRETER.fullmatch(PurePath(command[0]).name))
+
+
+def _is_shell_line(command: Command) -> bool:
+    """Return whether a command is a line that `gpuagent bench` gives to a shell."""
+    return command[:2] == ("sh", "-c") and len(command) == 3
 
 
 @lru_cache(maxsize=4096)  # thousands of runs have few commands
@@ -180,7 +202,7 @@ def repeat_command(
     words = None
     if len(commands) <= _MOST_COMMANDS:
         # Of a line with a shell's syntax, `gpuagent bench` makes `sh -c LINE`.
-        words = [each[2] if each[:2] == ("sh", "-c") and len(each) == 3 else shlex.join(each) for each in commands]
+        words = [each[2] if _is_shell_line(each) else shlex.join(each) for each in commands]
         if len(set(words)) < len(words):
             words = list(map(shlex.join, commands))
     words = _vary(commands) or words

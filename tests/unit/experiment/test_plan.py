@@ -1,8 +1,12 @@
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuagent.experiment import plan
+from gpuagent.experiment.bench import bench_file
+from gpuagent.experiment.file import parse_experiment
 from gpuagent_common.cli import parse_labels
 from gpuagent_common.errors import MisuseError
 from tests.unit.experiment.experiments import experiment
@@ -238,6 +242,22 @@ def test_arguments_of_a_command_are_crossed_and_each_cell_is_shown_by_what_diffe
         "--batch-size 64",
         "--batch-size 64 · with cpu-burn",
     }
+
+
+def test_lines_of_a_shell_are_shown_by_what_differs() -> None:
+    line = "python train.py --steps 5 --batch-size 64 --workers {} | cat"
+    made = parse_experiment(json.dumps({"name": "x", **bench_file([line.format("{0,1}")], [])}).encode(), "x")
+    assert set(plan.describe_apart(made.cells).values()) == {"--workers 0", "--workers 1"}
+    assert set(plan.describe_apart(made.cells, 60).values()) == {line.format(workers) for workers in (0, 1)}
+    with_paths = {"name": "x", **bench_file(["hexdump file > /dev/null", "xxd file > /dev/null"], [])}
+    made = parse_experiment(json.dumps(with_paths).encode(), "x")
+    assert set(plan.describe_apart(made.cells, 10).values()) == {"hexdump", "xxd"}
+
+
+def test_a_command_without_a_difference_is_shown_by_its_words() -> None:
+    line = "python train.py --steps 5 --batch-size 64"
+    made = parse_experiment(json.dumps({"name": "x", **bench_file([line, f"env X=1 {line}"], [])}).encode(), "x")
+    assert set(plan.describe_apart(made.cells, 20).values()) == {line, "env X=1"}
 
 
 def test_standard_input_is_a_part_of_a_cell() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gpuagent_collector.present.answer import Bullets, Section, shorten_sides
 from gpuagent_collector.present.shortening import shorten
 from gpuagent_collector.present.table import Grid
-from gpuagent_common.text import harmless, shorten_options
+from gpuagent_common.text import differing_words, harmless, shorten_options
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,14 @@ def test_names_of_options_are_cut_until_the_texts_fit_and_stay_apart() -> None:
     alike = ["--learning-rate 1 --learning-steps 2", "a-b --x=1 - 2 --"]
     assert shorten_options(alike, 5) == ["--learning-r… 1 --learning-s… 2", "a-b --x=1 - 2 --"]
     assert shorten_options([], 5) == []
+
+
+def test_lines_are_told_apart_by_words_with_their_options() -> None:
+    assert differing_words(["a --x 1 | cat", "a --x 2 | cat"]) == ["--x 1", "--x 2"]
+    assert differing_words(["sleep 1 && a", "sleep 2 && a"]) == ["sleep 1", "sleep 2"]
+    assert differing_words(["xxd f > g", "hexdump f > g"]) == ["xxd", "hexdump"]
+    assert differing_words(["a b", "a b c"]) == ["a b", "a b c"]
+    assert differing_words(["a b"]) == ["a b"]
 
 
 LONG = "--learning-rate 0.001 --optimizer adamw --weight-decay 0.01 --batch-size {} --epochs 5"

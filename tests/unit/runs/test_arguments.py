@@ -177,6 +177,16 @@ def test_a_launcher_s_option_is_not_varied_behind_its_program(words: Sequence[st
     assert all(shlex.join(each) in shlex.split(command) for each in commands) is not varied
 
 
+def test_long_commands_are_named_by_what_differs_as_it_was_given() -> None:
+    train = "python train.py --steps 5 --batch-size 64"
+    lines = [f"sh -c {shlex.quote(f'{train} --workers {workers} | cat')}" for workers in (0, 1)]
+    assert named(*lines) == ["--workers 0", "--workers 1"]
+    assert named(train, f"env OMP_NUM_THREADS=1 {train}") == ["without OMP_NUM_THREADS", "OMP_NUM_THREADS=1"]
+    assert named(f"env X=1 {train}", f"env X=2 {train}") == ["X=1", "X=2"]
+    assert named("python train.py", "env X=1 python train.py") == ["python train.py", "env X=1 python train.py"]
+    assert named("sort", "sort -n") == ["sort", "sort -n"]
+
+
 def test_commands_with_a_file_as_standard_input_get_it_again() -> None:
     line = repeat_command([("sort",), ("sort", "-n")], "sort", 15, (), "my numbers.txt")
     assert line == "gpuagent bench --rounds 15 sort 'sort -n' < 'my numbers.txt'"
