@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuagent.cli.collector_command import is_reachable
 from gpuagent.cli.experiment_answer import check_answer, print_answer
-from gpuagent.cli.node_agent import given_to_agent
+from gpuagent.cli.node_agent import given_to_agent, report_undelivered
 from gpuagent.cli.options import agent_config, agent_options
 from gpuagent_common.cli import MOST, NAME, SuggestingGroup, interrupt_on_signals
 from gpuagent_common.connection import TokenError, read_token
@@ -130,7 +131,7 @@ def run(
     journal_path.parent.mkdir(parents=True, exist_ok=True)
     with lock(journal_path.with_suffix(".lock"), held=f"another command makes the runs of {experiment.name} here"):
         journal = Journal(journal_path, whole, experiment, lacking)
-        lines = RunLines(journal)
+        lines, has_delivered = RunLines(journal), True
         if journal.left():
             busy = occupant_concerns(experiment, gpus)
             with waiting_for("gpuagent", f"the torch of {config.python} to try the GPUs"):
@@ -139,9 +140,9 @@ def run(
             failed = sum(done.status != "succeeded" for done in journal.ended())
             again = f", {failed} without success; --name NAME makes them again, as another experiment" if failed else ""
             lines.note(f"all {len(journal.ended())} runs of {experiment.name} have been made{again}")
-            _tell_what_waits(config, lines)
+            has_delivered = _deliver_what_waits(config, lines)
         is_stored, has_stopped = make_runs(journal, config, given_to_agent(ctx), gpus, lines)
-    if answer:
+    if answer and has_delivered:
         print_answer(answer, experiment.name, config, is_stored=is_stored)
     has_failed = any(done.status != "succeeded" for done in journal.ended())
     return int(has_failed or not (has_stopped or not journal.left()))
@@ -224,8 +225,9 @@ def _width() -> int:
     return max(40, shutil.get_terminal_size().columns)
 
 
-def _tell_what_waits(config: "AgentConfig", lines: "RunLines") -> None:
-    """Print how many messages of earlier runs no collector has, unless an agent runs that delivers them."""
+def _deliver_what_waits(config: "AgentConfig", lines: "RunLines") -> bool:
+    """Have messages of earlier runs delivered, unless an agent runs that does so; return whether none waits then."""
+    from gpuagent.agent import Agent
     from gpuagent.agent_config import find_place
     from gpuagent.delivery.spool import count_messages
     from gpuagent.delivery.spool_file import SPOOL_FILE
@@ -234,9 +236,22 @@ def _tell_what_waits(config: "AgentConfig", lines: "RunLines") -> None:
     spool, node_uuid = find_place(config)
     if running := find_agent_of(spool, node_uuid, config.beside):
         running.close()
-    elif waiting := count_messages(spool / SPOOL_FILE):
-        verb = "wait" if waiting > 1 else "waits"
-        lines.note(f"{counted(waiting, 'message')} {verb} in {spool}: `gpuagent start` delivers what waits")
+        return True
+    number = count_messages(spool / SPOOL_FILE)
+    if not number:
+        return True
+    waiting = counted(number, "message")
+    if not is_reachable(config.collector):
+        where = f"in {spool}, and no collector listens at {config.collector}"
+        lines.note(f"{waiting} {'wait' if number > 1 else 'waits'} {where}; once it does, run this command again")
+        return False
+    agent = Agent(config)
+    with waiting_for("gpuagent", f"{config.collector} to take {waiting}"), agent:
+        pass
+    if report_undelivered(agent):
+        return False
+    lines.note(f"{waiting} of earlier runs delivered to {config.collector}")
+    return True
 
 
 def _skipped(lacking: Mapping[str, str]) -> list[str]:

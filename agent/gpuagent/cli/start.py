@@ -12,6 +12,10 @@ import click
 from gpuagent.cli.node_agent import raise_failure, report_undelivered
 from gpuagent.cli.options import agent_config, agent_options, env_option
 from gpuagent_common.service_manager import notify, watchdog_seconds
+from gpuagent_common.text import counted
+
+# How often it is looked whether the messages that waited are delivered.
+_DELIVERY_SECONDS = 1.0
 
 
 @click.command(
@@ -46,6 +50,8 @@ def command(allow_commands: bool, metrics: str | None, **options: Any) -> None:
 
     config = agent_config(options, allow_commands=allow_commands)
     agent = Agent(config)
+    # Of earlier agents and runs.
+    waiting = agent.spool.waiting()
     with ExitStack() as stack:
         if metrics is not None:
             from gpuagent.metrics_http.own_server import serving
@@ -71,11 +77,23 @@ def command(allow_commands: bool, metrics: str | None, **options: Any) -> None:
         gc.freeze()
         # Keeps systemd's watchdog quiet for as long as the pipeline moves.
         flushes = -1
-        while not select.select([signalled], [], [], watchdog_seconds())[0]:
+        while not select.select([signalled], [], [], _seconds_to_look(waiting))[0]:
             if agent.flushes != flushes:
                 notify("WATCHDOG=1")
             flushes = agent.flushes
+            # Once delivered, sessions of earlier agents are no longer in the spool.
+            if waiting and agent.uplink.connected and len(agent.spool.sessions()) == 1:
+                click.echo(f"gpuagent: {counted(waiting, 'waiting message')} delivered", err=True)
+                waiting = 0
         notify("STOPPING=1")
         click.echo("gpuagent: stopping, once the collector has the last messages", err=True)
     report_undelivered(agent)
     raise_failure(agent)
+
+
+def _seconds_to_look(waiting: int) -> float | None:
+    """Return the seconds until the agent is looked at again; None: only a signal ends the wait."""
+    seconds = watchdog_seconds()
+    if not waiting:
+        return seconds
+    return _DELIVERY_SECONDS if seconds is None else min(seconds, _DELIVERY_SECONDS)

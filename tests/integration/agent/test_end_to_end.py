@@ -97,6 +97,17 @@ def test_without_a_collector_the_run_works_and_the_next_agent_delivers_it(node: 
     assert node.ask("SELECT count(DISTINCT session_id) AS sessions FROM host_samples") == [{"sessions": 2}]
 
 
+def test_an_agent_prints_once_that_what_waited_is_delivered(node: Node) -> None:
+    node.without_collector()
+    node.run("gpuagent", "run", "--", *QUIET)
+    node.serve()
+    agent, log = node.start_agent(), node.folder / "agent.log"
+    until(lambda: re.search(r"\d+ waiting messages delivered\n", log.read_text()), "the delivery")
+    assert node.ask("SELECT count(*) AS runs FROM runs WHERE status = 'succeeded'") == [{"runs": 1}]
+    assert node.stop(agent, signal.SIGINT) == 0
+    assert log.read_text().count("delivered") == 1
+
+
 def test_a_running_agent_serves_commands_and_refuses_what_contradicts_it(sharing: Node, shared_collector: Node) -> None:
     agent = sharing.start_agent("--platform", "here")
     refused = sharing.run("gpuagent", "run", "--platform", "elsewhere", "--", *QUIET, code=2)

@@ -57,8 +57,20 @@ def test_without_a_collector_the_runs_are_made_and_the_later_commands_printed_on
     assert "messages wait in " in said
     assert f"run this:\n  {later}\n" in said
     again = node.run(*given).stderr
-    assert again.count("collector: no collector listens at 127.0.0.1:1") == 1
-    assert f"gpuagent: once that is fixed, run this:\n  {later}\n" in again
+    assert again.endswith("and no collector listens at 127.0.0.1:1; once it does, run this command again\n")
+    assert "collector answer" not in again
+
+
+def test_again_with_a_collector_it_delivers_what_waits_and_answers(node: Node) -> None:
+    node.without_collector()
+    given = ("gpuagent", "experiment", "run", str(written(node)))
+    node.run(*given)
+    node.serve()
+    again = node.run(*given)
+    assert re.search(r"all 6 runs .*\n.*\d messages of earlier runs delivered", again.stderr)
+    assert "There is no other side, so nothing was compared." in " ".join(again.stdout.split())
+    assert succeeded(node) == [(1, 2), (2, 2), (3, 2)]
+    assert "delivered" not in node.run(*given).stderr
 
 
 def test_a_mistake_in_an_answer_is_reported_before_the_first_run(node: Node) -> None:
