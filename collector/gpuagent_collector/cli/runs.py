@@ -38,8 +38,6 @@ Examples:
   collector runs nanogpt-1f2e3d4c5b
 """
 
-_MOST_NAMES = 20
-
 # The collector computes the figures of a run a few seconds after its end.
 _FIGURES_SECONDS = 10.0
 
@@ -77,6 +75,7 @@ def command(
     if names and output_format is OutputFormat.TABLE:
         _describe(names, reader, show_sql=show_sql, prices=prices, is_ending_known=is_ending_known)
         return
+    from gpuagent_collector.runs.find import say_present
     from gpuagent_collector.runs.listing import runs_sql
 
     named = {"workload": workload, "platform": platform, "experiment": experiment}
@@ -90,8 +89,7 @@ def command(
             query = f"SELECT DISTINCT {column} FROM runs WHERE {column} IS NOT NULL ORDER BY {column}"  # noqa: S608
             known = [str(name) for name in store.sql(query).column(0).to_pylist()]
             if value not in known:
-                there = ", ".join([*known[:_MOST_NAMES], *(["…"] if len(known) > _MOST_NAMES else [])])
-                raise MisuseError(f"no run has the {column} {value}; there are: {there or 'no runs yet'}")
+                raise MisuseError(f"no run has the {column} {value}; {say_present(known)}")
     if output_format is not OutputFormat.TABLE:
         from gpuagent_collector.present.data import print_table
 

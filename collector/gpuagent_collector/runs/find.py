@@ -1,6 +1,7 @@
 """Selection of runs: by workload, experiment and condition, imported ones beside those of gpuagent, the median one."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -150,12 +151,27 @@ def find_runs(
             present = [row["value"] for row in ask(_PRESENT.format(column=column))]
             if value not in present:
                 close = get_close_matches(value, present, n=1)
-                known = f"there are: {', '.join(present)}" if present else "the store has no runs yet"
-                known = f"did you mean {close[0]}?" if close else known
+                known = f"did you mean {close[0]}?" if close else say_present(present)
                 raise MisuseError(f"no run has the {column} {value}; {known}")
     if workload and experiment:
         raise MisuseError(f"the experiment {experiment} has no run of the workload {workload}")
     raise GpuAgentError("the store has no runs yet; make some with `gpuagent run mnist --repeat 5`")
+
+
+# The name that an agent gives to the experiment of runs that were given none.
+_UNNAMED = re.compile(r".*-\d{8}T\d{6}")
+
+# More are not listed in a message.
+_MOST_NAMES = 20
+
+
+def say_present(names: Sequence[str]) -> str:
+    """Return in words which names there are: neither warm-ups nor those that an agent gave, unless there is no other."""
+    given = [name for name in names if not name.endswith(WARM_UP)] or names
+    given = [name for name in given if not _UNNAMED.fullmatch(name)] or given
+    if not given:
+        return "the store has no runs yet"
+    return f"there are: {', '.join([*given[:_MOST_NAMES], *(['…'] if len(given) > _MOST_NAMES else [])])}"
 
 
 def _find_jobs(ask: Ask, facet: Facet, name: str | None, experiment: str | None, where: str | None) -> list[Run]:

@@ -9,7 +9,7 @@ import pytest
 from gpuagent_collector.runs.cells import Cell, lay_out, tell_apart
 from gpuagent_collector.runs.data import Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
-from gpuagent_collector.runs.find import join_imported
+from gpuagent_collector.runs.find import join_imported, say_present
 from gpuagent_collector.runs.like import group_like, like_key
 from gpuagent_collector.runs.settings import settings_of
 from tests.support.bare_runs import bare_run, no_facts
@@ -126,3 +126,12 @@ def test_runs_are_compared_by_their_arguments_where_two_sides_repeat_them(
     assert [tell_apart(block, layout.blocks) for block in layout.blocks] == expected
     kept = len(layout.runs)
     assert kept + sum(one.runs for one in layout.left_out) == len(runs)
+
+
+def test_names_of_experiments_are_listed_without_warm_ups_and_those_of_single_runs() -> None:
+    single = "mine-20260714T091500"
+    assert say_present(["a", "a-warm-up", "b-20260714", single]) == "there are: a, b-20260714"
+    assert say_present([single]) == f"there are: {single}"
+    assert say_present(["a-warm-up"]) == "there are: a-warm-up"
+    assert say_present([]) == "the store has no runs yet"
+    assert say_present([f"e{number}" for number in range(21)]).endswith("e19, …")
