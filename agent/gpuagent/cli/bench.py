@@ -35,7 +35,7 @@ def _hours(_context: click.Context, _option: click.Parameter, text: str | None) 
 
 def _width(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
     if text is not None and not re.fullmatch(r"[0-9]{1,2}(\.[0-9]{1,3})?%", text):
-        raise MisuseError(f"--until takes a percentage such as 2%, not {text!r:.40}")
+        raise MisuseError(f"--until takes a percentage above 0 and below 100, such as 2%; not {text!r:.40}")
     return text
 
 
@@ -123,6 +123,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> in
         words,
         program,
         is_workload=is_workload,
+        options=[name for option in ctx.command.params for name in option.opts if name.startswith("--")],
         settings=settings,
         top={name: value for name, value in top.items() if value is not None},
         **{name: options.pop(name) for name in ("vary", "environments", "beside", "name")},

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shlex
 import statistics
 import subprocess
@@ -60,8 +61,14 @@ def check_output(file: Path, *, is_workload: bool) -> None:
         raise MisuseError(f"-o takes a name that ends in .html, {', '.join((*_TABLES, *_FIGURES))}; not {file}{hint}")
     if not file.absolute().parent.is_dir():
         raise MisuseError(f"the directory {file.parent} does not exist; run: mkdir -p {file.parent}")
-    if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
-        raise MisuseError(f"cannot write {file}: permission denied")
+    is_new = not file.exists()
+    try:
+        file.open("ab").close()
+    except OSError as error:
+        reason = error.strerror[0].lower() + error.strerror[1:]
+        raise MisuseError(f"cannot write {file}: {reason}") from error
+    if is_new:
+        file.unlink()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -310,8 +317,10 @@ class _BenchLines(RunLines):
             return
         directory, program = Path(update.run_directory), trial.cell.asked.command
         lines = list(read_last_lines(directory))
-        if lines and harmless(update.reason).endswith(lines[-1].strip()):
+        if lines and harmless(update.reason).endswith(lines[-1].strip().removeprefix("error: ")):
             lines.pop()  # printed just before
+        if workload := trial.cell.asked.workload:
+            lines = [line for line in lines if not re.fullmatch(rf"{workload}: \w+", line)]  # its phases
         # Every command of a program prints the same usage.
         if lines not in self._printed:
             self._printed.append(lines)

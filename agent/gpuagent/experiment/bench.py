@@ -1,5 +1,6 @@
 """The experiment that a command line of `gpuagent bench` stands for, as the content of an experiment file."""
 
+import difflib
 import hashlib
 import itertools
 import json
@@ -105,15 +106,24 @@ def _check_number(factors: Iterable[int]) -> None:
         raise MisuseError(f"these are {number:,} commands, more than {_MOST_CELLS}; {hint}")
 
 
+def _step(limits: re.Match[str]) -> int:
+    return abs(int(limits[3] or 1)) or 1
+
+
+def _count(limits: re.Match[str]) -> int:
+    """Return the number of values of a range such as 1..9..2."""
+    return abs(int(limits[2]) - int(limits[1])) // _step(limits) + 1
+
+
 def _alternatives(inside: str) -> list[str]:
     """Return a,b and 1..4 and 01..10..3 as a list, as bash does."""
     limits = _RANGE.fullmatch(inside)
     if limits is None:
         return inside.split(",")
-    first, last, step = int(limits[1]), int(limits[2]), abs(int(limits[3] or 1)) or 1
-    if (number := abs(last - first) // step + 1) > _MOST_CELLS:
+    if (number := _count(limits)) > _MOST_CELLS:
         hint = r"write \{ for a brace of the program's own"
         raise MisuseError(f"{{{inside}}} has {number:,} values, more than {_MOST_CELLS}; {hint}")
+    first, last, step = int(limits[1]), int(limits[2]), _step(limits)
     # A leading zero pads all of them.
     is_padded = any(re.match("-?0.", text) for text in (limits[1], limits[2]))
     width = max(len(limits[1]), len(limits[2])) if is_padded else 0
@@ -137,7 +147,7 @@ def split_line(line: str) -> list[str]:
     return words
 
 
-def _check_option(word: str) -> None:
+def _check_option(word: str, options: Sequence[str]) -> None:
     """Raise MisuseError for an option that bench does not have, with the one that does the same."""
     if word.startswith("-"):
         name = word.partition("=")[0]
@@ -146,6 +156,8 @@ def _check_option(word: str) -> None:
             hint = "no shell is used unless a command has a shell's syntax, such as | or >; then sh is"
         elif name in _KIN:
             hint = f"use {_KIN[name]}"
+        elif close := difflib.get_close_matches(name, options, n=1, cutoff=0.75):
+            hint = f"did you mean {close[0]}?"
         raise MisuseError(f"no option {word:.60}; {hint}")
 
 
@@ -163,6 +175,7 @@ def bench_file(
     beside: Sequence[str] = (),
     name: str | None = None,
     is_workload: bool = False,
+    options: Sequence[str] = (),
     settings: Mapping[str, Any] = MappingProxyType({}),
     top: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
@@ -175,6 +188,7 @@ def bench_file(
         environments, beside: with braces.
         name: of the programs; None: it follows from them.
         is_workload: whether the first word is a workload.
+        options: names of those of bench, one of which an unknown option may have meant.
         settings: keys of each entry of an experiment file, such as `observe`.
         top: keys of the experiment file, such as `until`.
 
@@ -182,8 +196,9 @@ def bench_file(
         MisuseError: the command line makes no sense.
     """
     varied = _read_vary(vary)
+    for word in () if is_workload else words:
+        _check_option(word, options)
     if words and program:
-        _check_option(words[0])
         raise MisuseError(f"unexpected {words[0]!r} before `--`; give commands in quotes, or one behind `--`")
     if not all(word.strip() for word in words):
         raise MisuseError("a command is empty")
@@ -269,6 +284,9 @@ def _read_vary(texts: Sequence[str]) -> dict[str, list[str]]:
 def _values(name: str, text: str) -> list[str]:
     if _DECIMAL_RANGE.fullmatch(text):
         raise MisuseError(f"--vary {name}={text:.60}: a range has whole numbers; list the values: {name}=0.1,0.2")
+    limits = _RANGE.fullmatch(text)
+    if limits and (number := _count(limits)) > _MOST_CELLS:
+        raise MisuseError(f"--vary {name}={text:.60} has {number:,} values; give at most {_MOST_CELLS}")
     values = _alternatives(text)
     if not all(values):
         raise MisuseError(f"--vary {name} takes values between commas, such as {name}=32,128; not {text!r}")
@@ -307,8 +325,6 @@ def _commands(lines: Sequence[str], program: Sequence[str], vary: Mapping[str, S
         forms = itertools.product(*expanded)
         templates = [[re.sub(r"\\([{}])", r"\1", word) for word in words] for words in forms]
     else:
-        for line in lines:
-            _check_option(line)
         templates = [[line] for text in lines for line in expand_braces(text)]
         _check_number(map(len, (templates, *vary.values())))
     made = []

@@ -6,6 +6,7 @@ import importlib.util
 import itertools
 import json
 import math
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -267,6 +268,8 @@ def _words(error: Any, steps: Sequence[str], unknown: Sequence[str]) -> str:
         return f"there is no {unknown[0]!r} here; {hint}"
     if error.rule == "anyOf" and "description" not in error.definition:
         return f"{what} cannot be {error.value!r}"
+    if steps[:1] == ["answer"] and (close := _closest_answer(error.value)):
+        return f"{what}: no command {close[0]!r:.40}; did you mean {close[1]}?"
     if error.rule in ("anyOf", "pattern"):
         return f"{what} cannot be {error.value!r}: {error.definition['description']}"
     if error.rule == "required":
@@ -275,6 +278,15 @@ def _words(error: Any, steps: Sequence[str], unknown: Sequence[str]) -> str:
         kinds = error.rule_definition if isinstance(error.rule_definition, list) else [error.rule_definition]
         return f"{what} must be {' or '.join(_KINDS[kind] for kind in kinds)}"
     return f"{what} {error.message.partition(' ')[2]}"
+
+
+def _closest_answer(value: Any) -> tuple[str, str] | None:
+    """Return the first word of an unknown answer, and the command that was probably meant; None: none is alike."""
+    text = next(iter(value.values()), "") if isinstance(value, Mapping) else value
+    word, *_ = [*str(text).split(), ""]
+    commands = re.findall(r"\w+", json.loads(SCHEMA.read_text())["definitions"]["answer"]["pattern"])
+    close = difflib.get_close_matches(word, commands, n=1)
+    return (word, close[0]) if close else None
 
 
 def _experiment(data: Mapping[str, Any]) -> Experiment:

@@ -18,6 +18,9 @@ _PACKAGE = "gpuagent_workloads"
 
 _LIST_TIMEOUT_SECONDS = 60.0
 
+# Of a whole number: no library takes a greater one.
+_MOST = 2**63 - 1
+
 ParameterValue = str | int | float | bool | None
 
 
@@ -41,6 +44,8 @@ class Parameter:
         except (ValueError, KeyError) as error:
             wanted = f"one of {', '.join(self.choices)}" if self.choices else f"of type {self.type}"
             raise MisuseError(f"parameter {self.name!r} must be {wanted}, not {text!r}") from error
+        if isinstance(value, int) and abs(value) > _MOST:
+            raise MisuseError(f"parameter {self.name!r} must be a number of at most 64 bits, not {text!r:.40}")
         if isinstance(value, int | float) and not self._allows(value):
             limits = (("at least", self.minimum), ("at most", self.maximum))
             wanted = " and ".join(f"{words} {limit:.10g}" for words, limit in limits if limit is not None)

@@ -166,7 +166,7 @@ _MOST_NAMES = 20
 
 
 def say_present(names: Sequence[str]) -> str:
-    """Return in words which names there are: neither warm-ups nor those that an agent gave, unless there is no other."""
+    """Return the names in words, without warm-ups and those that an agent gave, unless there are no others."""
     given = [name for name in names if not name.endswith(WARM_UP)] or names
     given = [name for name in given if not _UNNAMED.fullmatch(name)] or given
     if not given:

@@ -87,6 +87,7 @@ def test_any_command_is_a_workload_named_by_the_user_or_after_its_script(name: s
         (RunSpec(workload="zzz"), "unknown workload 'zzz'; see: gpuagent workloads"),
         (RunSpec(workload="train", parameters={"batch-size": "many"}), "of type int"),
         (RunSpec(workload="train", parameters={"batch-size": "-5"}), "'batch-size' must be at least 1, not '-5'"),
+        (RunSpec(workload="train", parameters={"batch-size": str(10**20)}), "at most 64 bits, not '1000"),
         (RunSpec(workload="train", parameters={"load": "3"}), "'load' must be at least 0.5 and at most 2, not '3'"),
         (RunSpec(workload="train", parameters={"load": "nan"}), "'load' must be at least 0.5"),
         (RunSpec(workload="train", parameters={"device": "tpu"}), "one of auto, cpu"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gpuagent.cli.benching import check_output
 from gpuagent.cli.conducting import RunLines
 from gpuagent.experiment import plan
 from gpuagent.experiment.bench import bench_file, expand_braces, name_bench, split_line
@@ -126,6 +127,8 @@ def test_a_planned_look_needs_more_rounds_and_sides() -> None:
         ({}, "bench --help"),
         ({"words": ["a", "a"]}, "given twice"),
         ({"words": ["a", "--lr", "1"]}, "no option --lr"),
+        ({"words": ["--vry", "x=1,2"], "program": ["a"], "options": ["--vary"]}, "--vry; did you mean --vary?"),
+        ({"words": ["a"], "vary": ["n=1..99999"]}, "--vary n=1..99999 has 99,999 values; give at most 256"),
         ({"words": ["--repeat", "3"], "program": ["a"]}, "use --rounds N"),
         ({"words": ["--runs=5", "a"]}, "--rounds"),
         ({"words": ["--parameter-scan", "n", "1", "4", "a {n}"]}, "--vary"),
@@ -169,3 +172,14 @@ def test_cells_are_told_apart_on_80_columns(
         lines.wait(trial, "waits")
     printed = capsys.readouterr().err.splitlines()
     assert len({line.partition("] ")[2] for line in printed}) == len(printed) == 4
+
+
+def test_a_file_that_cannot_be_written_is_refused_and_one_that_can_stays_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(MisuseError, match="cannot write /proc/answer.md: "):
+        check_output(Path("/proc/answer.md"), is_workload=False)
+    old, new = tmp_path / "old.csv", tmp_path / "new.csv"
+    old.write_text("a")
+    for file in (old, new):
+        check_output(file, is_workload=False)
+    assert old.read_text() == "a"
+    assert not new.exists()

@@ -98,7 +98,12 @@ def test_an_entry_says_only_what_a_request_has_or_what_varies() -> None:
         ("name: x\nworkloads:\n  - command: [m]\n    arguments: {a: [null]}", "f.yaml:4:17: workloads.0.arguments.a"),
         ("name: x\nworkloads:\n  - {command: [m], name: a b}", "f.yaml:3:20: workloads.0.name cannot be"),
         ("name: x\nworkloads:\n  - workload: m\n    parameters: {a: [null]}", "f.yaml:4:18: workloads.0.parameters.a"),
-        ("name: x\nanswer: [serve]\n" + MNIST, "f.yaml:2:10: answer.0 cannot be 'serve': Begins with compare"),
+        ("name: x\nanswer: [jobs]\n" + MNIST, "f.yaml:2:10: answer.0 cannot be 'jobs': Begins with compare"),
+        (
+            "name: x\nanswer: [compre --by node]\n" + MNIST,
+            "f.yaml:2:10: answer.0: no command 'compre'; did you mean compare?",
+        ),
+        ("name: x\nanswer: [{A: serve}]\n" + MNIST, "f.yaml:2:10: answer.0: no command 'serve'; did you mean serving?"),
         ("name: x\nanswer: [compare 'a]\n" + MNIST, "f.yaml:2:10: cannot read answer.0: No closing"),
         ("name: x\nworkloads: [{command: [a, yes]}]", "f.yaml:2:27: workloads.0.command.1 must be"),
         ("name: x\nbudget: {hours: .nan}\n" + MNIST, "f.yaml:2:10: budget.hours must be finite"),
