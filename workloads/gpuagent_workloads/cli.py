@@ -1,5 +1,6 @@
-"""The command line: `python -m gpuagent_workloads list | run | prepare | check | serve`."""
+"""The command line: `python -m gpuagent_workloads list | run | prepare | check | check-parameters | serve`."""
 
+import json
 import os
 import shlex
 import signal
@@ -185,6 +186,16 @@ def check() -> None:
     problems = device_problems()
     if problems:
         raise WorkloadError("; ".join(problems))
+
+
+@cli.command("check-parameters")
+@click.argument("name", metavar="WORKLOAD")
+def check_parameters(name: str) -> None:
+    """Check parameters of a workload, without a run: a JSON array of objects on standard input."""
+    workload = find(name)
+    command = WorkloadCommand(workload, lambda _workload, _config: None)
+    for given in json.load(sys.stdin):
+        command.main([f"--{key}={value}" for key, value in given.items()], prog_name=name, standalone_mode=False)
 
 
 def execute(workload: Workload[Any], config: Any) -> None:

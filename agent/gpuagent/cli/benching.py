@@ -8,6 +8,7 @@ import re
 import shlex
 import statistics
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from gpuagent.experiment.conduct import (
     Journal,
     check_cells,
     check_concerns,
+    check_parameters,
     occupant_concerns,
     torch_concerns,
 )
@@ -45,6 +47,10 @@ _STORE = "runs.duckdb"
 
 _TABLES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
 _FIGURES = (".png", ".svg", ".pdf")
+
+# In the reason of a search for the highest load that had too few windows.
+_MORE_WINDOWS = re.compile(r"give --find-windows (\d+)$")
+_IS_WINDOWS = re.compile(r"(--)?find[-_]windows=")
 
 # Runs that are shorter than this are not much longer than it takes to notice their end (docs/bench.md).
 _LEAST_SECONDS = 0.1
@@ -165,6 +171,7 @@ class Bench:
             lacking = check_cells(experiment, planner.plan, gpus, working_directory=here)
         except MisuseError as error:
             raise MisuseError(_describe(error, experiment.cells[0].asked, catalogue)) from error
+        check_parameters(experiment, catalogue.check_together)
         if lacking:
             raise GpuAgentError("; ".join(dict.fromkeys(lacking.values())))
         concerns = [*occupant_concerns(experiment, gpus), *torch_concerns(experiment, self.config.python, gpus)]
@@ -270,6 +277,19 @@ class Bench:
             click.echo(line, err=True)
 
 
+def _with_windows(words: Sequence[str], windows: str) -> list[str]:
+    """Return the words of a bench with another --find-windows."""
+    kept: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word == "--find-windows" or (word in ("--param", "--vary") and rest[:1] and _IS_WINDOWS.match(rest[0])):
+            rest.pop(0)
+        elif not _IS_WINDOWS.match(word):
+            kept.append(word)
+    return [*kept, "--find-windows", windows]
+
+
 def _describe(error: MisuseError, asked: RunSpec, catalogue: Catalogue) -> str:
     """Return why a cell cannot be planned, and what was probably meant."""
     if asked.command and asked.command[0] in catalogue.workloads():
@@ -315,7 +335,7 @@ class _BenchLines(RunLines):
             if update.HasField("seconds"):
                 self._seconds.setdefault(trial.cell.key, []).append(update.seconds)
             return
-        directory, program = Path(update.run_directory), trial.cell.asked.command
+        directory = Path(update.run_directory)
         lines = list(read_last_lines(directory))
         if lines and harmless(update.reason).endswith(lines[-1].strip().removeprefix("error: ")):
             lines.pop()  # printed just before
@@ -326,13 +346,18 @@ class _BenchLines(RunLines):
             self._printed.append(lines)
             for line in lines:
                 click.echo(f"  {line}", err=True)
-        if trial.repeat > self.first_repeat:
-            return
-        if misplaced := describe_misplaced(self._context, program, directory):
+        if trial.repeat <= self.first_repeat:
+            self._failed.add(trial.cell.key)
+            self._check_first_round(trial, update.reason, directory)
+
+    def _check_first_round(self, trial: Trial, reason: str, directory: Path) -> None:
+        """Raise FirstRoundError where a failure in the first round leaves nothing to compare."""
+        if misplaced := describe_misplaced(self._context, trial.cell.asked.command, directory):
             raise FirstRoundError(misplaced)
-        self._failed.add(trial.cell.key)
-        if len(self._failed) >= max(1, len(self._labels) - 1):
-            commands = counted(len(self._labels), "command")
-            raise FirstRoundError(
-                f"{len(self._failed)} of {commands} failed in the first round, so nothing is repeated"
-            )
+        if len(self._failed) < max(1, len(self._labels) - 1):
+            return
+        if windows := _MORE_WINDOWS.search(reason):
+            longer = shlex.join(["gpuagent", *_with_windows(sys.argv[1:], windows[1])])
+            raise FirstRoundError(f"no search is repeated; to search longer, run: {longer}")
+        commands = counted(len(self._labels), "command")
+        raise FirstRoundError(f"{len(self._failed)} of {commands} failed in the first round, so nothing is repeated")

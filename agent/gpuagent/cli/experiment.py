@@ -85,7 +85,14 @@ def run(
     from gpuagent.agent_config import find_place
     from gpuagent.cli.conducting import RunLines, make_runs
     from gpuagent.experiment import plan
-    from gpuagent.experiment.conduct import Journal, check_cells, check_concerns, occupant_concerns, torch_concerns
+    from gpuagent.experiment.conduct import (
+        Journal,
+        check_cells,
+        check_concerns,
+        check_parameters,
+        occupant_concerns,
+        torch_concerns,
+    )
     from gpuagent.experiment.file import find_file, parse_width, read_experiment
     from gpuagent.experiment.gpus import NodeGpus
     from gpuagent.locations import lock
@@ -121,6 +128,7 @@ def run(
     with waiting_for("gpuagent", "the checks of environments, images and GPUs"):
         planner, here = Planner(catalogue, allow_commands=True), str(Path.cwd())
         lacking = check_cells(experiment, planner.plan, gpus, may_lack_all=dry_run, working_directory=here)
+        check_parameters(experiment, catalogue.check_together)
     journal_path = find_place(config)[0] / "experiments" / f"{experiment.name}.jsonl"
     if dry_run:
         _print_plan(Journal(journal_path, whole, experiment, lacking))

@@ -302,6 +302,16 @@ def check_cells(
     return lacking
 
 
+def check_parameters(experiment: Experiment, check: Callable[[str, Sequence[Mapping[str, str]]], None]) -> None:
+    """Have `check` look at the parameters of each built-in workload, which may contradict one another."""
+    given: dict[str, list[Mapping[str, str]]] = {}
+    for cell in experiment.cells:
+        if cell.asked.workload:
+            given.setdefault(cell.asked.workload, []).append(cell.asked.parameters)
+    for name, sets in given.items():
+        check(name, sets)
+
+
 def _lacking_gpus(planned: PlannedRun, there: int) -> str | None:
     """Return what a built-in workload with these parameters lacks on a node with so many GPUs; None: nothing."""
     parameters = planned.parameters

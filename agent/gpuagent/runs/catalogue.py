@@ -18,6 +18,9 @@ _PACKAGE = "gpuagent_workloads"
 
 _LIST_TIMEOUT_SECONDS = 60.0
 
+# The exit code of wrong parameters.
+_MISUSE = 2
+
 # Of a whole number: no library takes a greater one.
 _MOST = 2**63 - 1
 
@@ -130,6 +133,26 @@ class Catalogue:
             listing = "see: gpuagent workloads; a program follows `--`"
             raise MisuseError(f"unknown workload {_suggest(name, workloads, otherwise=listing)}")
         return workloads[name]
+
+    def check_together(self, name: str, given: Sequence[Mapping[str, str]]) -> None:
+        """Raise MisuseError where parameters of a workload contradict one another, in one of the `given` sets."""
+        try:
+            done = subprocess.run(
+                [*module_command(self._python, _PACKAGE), "check-parameters", name],
+                input=json.dumps([dict(each) for each in given]),
+                env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=_LIST_TIMEOUT_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return  # the run itself finds it
+        *_, last_line = ["", *done.stderr.strip().splitlines()]
+        # The package of another Python may be older.
+        if done.returncode == _MISUSE and "No such command" not in last_line:
+            raise MisuseError(f"{name}: {last_line.removeprefix('error: ')}")
 
     def program(self, workload: Workload, given: Mapping[str, str], python: str | None = None) -> list[str]:
         """Return the command that runs `workload` with the parameters `given`; `python` None: the catalogue's own."""

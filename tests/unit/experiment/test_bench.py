@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuagent.cli.benching import check_output
+from gpuagent.cli.benching import _with_windows, check_output
 from gpuagent.cli.conducting import RunLines
 from gpuagent.experiment import plan
 from gpuagent.experiment.bench import bench_file, expand_braces, name_bench, split_line
@@ -175,7 +175,7 @@ def test_cells_are_told_apart_on_80_columns(
 
 
 def test_a_file_that_cannot_be_written_is_refused_and_one_that_can_stays_as_it_is(tmp_path: Path) -> None:
-    with pytest.raises(MisuseError, match="cannot write /proc/answer.md: "):
+    with pytest.raises(MisuseError, match=r"cannot write /proc/answer\.md: "):
         check_output(Path("/proc/answer.md"), is_workload=False)
     old, new = tmp_path / "old.csv", tmp_path / "new.csv"
     old.write_text("a")
@@ -183,3 +183,12 @@ def test_a_file_that_cannot_be_written_is_refused_and_one_that_can_stays_as_it_i
         check_output(file, is_workload=False)
     assert old.read_text() == "a"
     assert not new.exists()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [["--find-windows", "10"], ["--find_windows=10"], ["--param", "find-windows=10"], ["--vary", "find-windows=9"]],
+)
+def test_a_search_is_repeated_with_more_windows(given: Sequence[str]) -> None:
+    words = ["bench", "serve-load", *given, "--find", "rate"]
+    assert _with_windows(words, "40") == ["bench", "serve-load", "--find", "rate", "--find-windows", "40"]

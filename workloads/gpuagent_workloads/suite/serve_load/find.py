@@ -159,6 +159,9 @@ _FEWEST_REQUESTS = 10
 # Of windows that contradict, at which a server is called erratic.
 _ERRATIC = 0.2
 
+# Windows that are proposed where there were too few, at least.
+_LONGER = 40
+
 # The ratio of the first two levels, about.
 _FIRST_RATIO = 2.0
 
@@ -233,12 +236,7 @@ def _report(search: Search, levels: Sequence[float], config: Config, reporter: R
     """Report the interval as far as it is known, and return the load at its lower end."""
     kind, unit = str(config.find), UNITS[str(config.find)]
     if not search.bets or search.is_hopeless:
-        tried = [levels[level] for level, _ in search.outcomes]
-        kept = sum(is_kept for _, is_kept in search.outcomes)
-        raise WorkloadError(
-            f"{kept} of {len(tried)} windows from {kind} {min(tried):.5g} to {max(tried):.5g} keep the limits, and the "
-            f"last {HOPELESS} of one kind: begin elsewhere, give more --find-windows, or look at the server"
-        )
+        raise WorkloadError(_explain(search, levels, config))
     low, high = search.interval()
     below, above = search.around()
     for name, place, is_known in (("low", low, low >= 0), ("high", high, high < len(levels))):
@@ -254,6 +252,25 @@ def _report(search: Search, levels: Sequence[float], config: Config, reporter: R
     erratic = "; the server is erratic" if contradicting > _ERRATIC * len(search.bets) else ""
     click.echo(f"serve-load: highest {kind} {middle:.5g} (95 % interval {ends}{erratic})", err=True)
     return at_level(config, levels[below], 0)
+
+
+def _explain(search: Search, levels: Sequence[float], config: Config) -> str:
+    """Return why no highest load was found, and what is known of it."""
+    windows, unit = len(search.outcomes), UNITS[str(config.find)] or "times the trace"
+    kept = [levels[level] for level, is_kept in search.outcomes if is_kept]
+    missed = [levels[level] for level, is_kept in search.outcomes if not is_kept]
+    if not missed:
+        known = f"the limits are kept up to {max(kept):.3g} {unit}, the highest load of {windows} windows"
+    elif not kept:
+        known = f"the limits are missed from {min(missed):.3g} {unit} on, the lowest load of {windows} windows"
+    elif max(kept) < min(missed):
+        known = f"the highest load is between {max(kept):.3g} and {min(missed):.3g} {unit}"
+    else:
+        known = f"the limits are kept at {max(kept):.3g} {unit} and missed at {min(missed):.3g}"
+    if search.is_hopeless:
+        return f"{known}; begin elsewhere, or look at the server"
+    longer = max(_LONGER, 2 * windows)
+    return f"{known}; {windows} windows are too few for an interval: give --find-windows {longer}"
 
 
 def _end(levels: Sequence[float], place: int) -> str:
