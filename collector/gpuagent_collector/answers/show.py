@@ -55,11 +55,13 @@ class Details:
         row: of the view `runs`, with the node's hostname.
         outputs: the stored end of each stream, by node; without streams that are empty.
         results: what the first rank reported of the whole run or a phase, in its order.
+        reporting: number of ranks that reported results.
     """
 
     row: Mapping[str, Any]
     outputs: Mapping[str, Mapping[str, str]]
     results: Sequence[Mapping[str, Any]]
+    reporting: int
 
 
 def load_details(ask: Ask, layout: Layout) -> Details | None:
@@ -75,6 +77,7 @@ def load_details(ask: Ask, layout: Layout) -> Details | None:
         row=row,
         outputs={node: streams for node, streams in outputs.items() if streams},
         results=ask(_RESULTS, [run_id, run_id]),
+        reporting=ask(_REPORTING, [run_id])[0]["ranks"],
     )
 
 
@@ -127,7 +130,10 @@ def results_section(details: Details) -> Section | None:
         if (row["value"] is not None or row["text"] is not None) and not LINK.fullmatch(row["name"])
     ]
     columns = (Column(None, "name", left=True), Column(None, "value", left=True))
-    return Section("Results that the program reported", [Table(columns, rows)]) if rows else None
+    heading = "Results that the program reported"
+    if details.reporting > 1:
+        heading = f"Results that the first of {details.reporting} ranks reported"
+    return Section(heading, [Table(columns, rows)]) if rows else None
 
 
 def output_section(details: Details, lines: int) -> Section | None:
@@ -176,6 +182,8 @@ _RESULTS = """
 SELECT name, arg_max(value, time) AS value, arg_max(value_text, time) AS text, any_value(unit) AS unit FROM results
 WHERE run_id = ? AND rank IS NOT DISTINCT FROM (SELECT min(rank) FROM results WHERE run_id = ?)
 GROUP BY name ORDER BY min(time), name"""
+
+_REPORTING = "SELECT count(DISTINCT rank) AS ranks FROM results WHERE run_id = ?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,11 +34,14 @@ def test_a_failed_run_is_counted_once(call: Collector) -> None:
 
 def test_a_result_that_is_no_number_is_shown_as_reported() -> None:
     results = [{"name": f"loss_{value}", "value": value, "text": None, "unit": None} for value in (nan, inf, -inf, 2.0)]
-    section = results_section(Details(row={}, outputs={}, results=results))
+    section = results_section(Details(row={}, outputs={}, results=results, reporting=1))
     assert section is not None
     (grid,) = section.parts
     assert isinstance(grid, Table)
     assert [value for _, value in grid.rows] == ["nan", "inf", "-inf", "2"]
+    of_two = results_section(Details(row={}, outputs={}, results=results, reporting=2))
+    assert of_two is not None
+    assert of_two.heading == "Results that the first of 2 ranks reported"
 
 
 def test_json_has_everything_that_is_shown_and_the_sql(call: Collector, filled: Callable[[Fill], Path]) -> None:

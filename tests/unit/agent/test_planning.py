@@ -1,6 +1,7 @@
 import json
 import os
 import socket
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -340,3 +341,12 @@ def test_standard_input_is_an_existing_file_for_commands_alone(tmp_path: Path) -
 def test_a_program_is_told_all_digits_of_its_items_per_step() -> None:
     asked = RunSpec(command=["python", "train.py"], items_per_step=2**20)
     assert make_job(asked, "run-1", ["python"], None, (), {}).variables["GPUAGENT_ITEMS_PER_STEP"] == "1048576"
+
+
+def test_parameters_that_contradict_one_another_are_found_without_a_run() -> None:
+    catalogue, good = Catalogue(sys.executable), {"find": "rate", "slo-ttft": "200"}
+    catalogue.check_together("serve-load", [good, {"rate": "4"}])
+    with pytest.raises(MisuseError, match=r"^serve-load: --find needs a limit, such as --slo-ttft 200$"):
+        catalogue.check_together("serve-load", [good, {"find": "rate"}])
+    # One that cannot say leaves it to the run.
+    Catalogue("false").check_together("serve-load", [{"find": "rate"}])
