@@ -39,7 +39,7 @@ class RunLines:
         cells = list({trial.cell.key: trial.cell for trial in every}.values())
         most = max(12, shutil.get_terminal_size().columns - _FIGURES_CHARACTERS)
         self._labels = {key: harmless(words) for key, words in describe_apart(cells, most).items()} if cells else {}
-        short = shorten_options(list(self._labels.values()), most)
+        short = _fit(list(self._labels.values()), most)
         self._labels = dict(zip(self._labels, short, strict=True))
         self._width = min(max(map(len, short), default=0), most)
         self.first_repeat = every[0].repeat if every else 1
@@ -112,8 +112,6 @@ class RunLines:
 
     def _title(self, trial: Trial) -> str:
         label = self._labels[trial.cell.key]
-        if len(label) > self._width:
-            label = f"{label[: self._width // 2]}…{label[len(label) - (self._width - self._width // 2 - 1) :]}"
         number = len(str(self.planned))
         place = self._places.get((trial.cell.key, trial.repeat))
         where = f"[{place:>{number}}/{self.planned}]" if place else f"[{'warm-up':^{2 * number + 1}}]"
@@ -121,6 +119,18 @@ class RunLines:
 
     def _print(self, trial: Trial, words: str) -> None:
         click.echo(f"{self._title(trial)}  {words}", err=True)
+
+
+def _fit(labels: Sequence[str], most: int) -> list[str]:
+    """Return labels of at most `most` characters: with short names of options, or without their ends or middles."""
+    short = shorten_options(labels, most)
+    if max(map(len, short), default=0) <= most:
+        return short
+    begins = [label if len(label) <= most else f"{label[: most - 1]}…" for label in labels]
+    if len(set(begins)) == len(set(labels)):
+        return begins
+    tail = (most - 1) // 2
+    return [label if len(label) <= most else f"{label[: most - tail - 1]}…{label[-tail:]}" for label in labels]
 
 
 def make_runs(

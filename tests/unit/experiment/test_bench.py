@@ -174,6 +174,31 @@ def test_cells_are_told_apart_on_80_columns(
     assert len({line.partition("] ")[2] for line in printed}) == len(printed) == 4
 
 
+@pytest.mark.parametrize(
+    ("words", "labels"),
+    [
+        # The line has room for them.
+        (["xxd file > /dev/null", "hexdump file > /dev/null"], {"xxd file > /dev/null", "hexdump file > /dev/null"}),
+        (["python train.py --steps 5 --batch-size 64 --workers {0,1} | cat > f"], {"--workers 0", "--workers 1"}),
+        (["sort f | uniq", f"sort -n {'f' * 60} | uniq"], {"sort f | uniq", f"sort -n {'f' * 35}…"}),
+    ],
+)
+def test_lines_of_a_shell_have_as_much_room_as_there_is(
+    words: Sequence[str],
+    labels: set[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    journal = Journal(tmp_path / "journal", experiment(*words, top={"repeats": 1, "warm_up": 0}))
+    lines = RunLines(journal)
+    for trial in journal.every:
+        lines.wait(trial, "waits")
+    printed = capsys.readouterr().err.splitlines()
+    assert {line.partition("] ")[2].removesuffix("waits").rstrip() for line in printed} == labels
+
+
 def test_a_file_that_cannot_be_written_is_refused_and_one_that_can_stays_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(MisuseError, match=r"cannot write /proc/answer\.md: "):
         check_output(Path("/proc/answer.md"), is_workload=False)
