@@ -169,6 +169,8 @@ def _find_one(name: str) -> Facet:
     if kind == "label" and can_name(key):
         # The run's own label goes before that of its agent.
         labels = [f"json_extract_string({source}.labels, '$.\"{key}\"')" for source in ("run", "session")]
+        # A bench labels commands that are alike but for paths.
+        plural = "commands" if key == "command" else plural
         return Facet(name, plural, f"coalesce({', '.join(labels)})", preposition="with")
     if kind in _KEYED and colon:
         wrong = f"it cannot be {key!r}" if key else "it is missing"

@@ -187,6 +187,10 @@ def test_long_commands_are_named_by_what_differs_as_it_was_given() -> None:
     assert named("sort", "sort -n") == ["sort", "sort -n"]
 
 
+def test_commands_that_a_bench_labels_are_called_commands() -> None:
+    assert [find_facet(name).plural for name in ("command", "label:command")] == ["commands", "commands"]
+
+
 def test_commands_with_a_file_as_standard_input_get_it_again() -> None:
     line = repeat_command([("sort",), ("sort", "-n")], "sort", 15, (), "my numbers.txt")
     assert line == "gpuagent bench --rounds 15 sort 'sort -n' < 'my numbers.txt'"
