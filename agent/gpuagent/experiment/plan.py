@@ -37,15 +37,20 @@ def describe_apart(cells: Sequence[Cell], most: int = _SHORT_COMMAND) -> dict[st
 
     Commands are whole where all have at most `most` characters.
     """
-    every = [cell.parts() for cell in cells]
     lines = [" ".join(cell.asked.command).removeprefix("sh -c ") for cell in cells]
-    is_of_shells = any(cell.asked.command[:2] == ["sh", "-c"] for cell in cells)
-    if all(lines) and (is_of_shells or all(len(line) <= most for line in lines)):
+    are_of_shells = [cell.asked.command[:2] == ["sh", "-c"] for cell in cells]
+    is_short = all(0 < len(line) <= most for line in lines)
+    shown = differing_words(lines) if all(are_of_shells) and not is_short else lines
+    every = []
+    for cell, words, is_of_shell in zip(cells, shown, are_of_shells, strict=True):
         # The label of a shell's line says the same.
-        places = [[part for part in cell.place() if not part.startswith("command: ")] for cell in cells]
-        if not all(len(line) <= most for line in lines):
-            lines = differing_words(lines)
-        every = [[line, *place] for line, place in zip(lines, places, strict=True)]
+        place = [part for part in cell.place() if not part.startswith("command: ")]
+        if is_short or all(are_of_shells):
+            every.append([words, *place])
+        elif is_of_shell:
+            every.append([cell.name, *([words] if cell.words_apart else []), *place])
+        else:
+            every.append(cell.parts())
     shared = set(every[0]).intersection(*every[1:]) if len(cells) > 1 else set(every[0][1:])
     apart = [" · ".join(part for part in parts if part not in shared) for parts in every]
     wholes = [line or cell.describe() for line, cell in zip(lines, cells, strict=True)]

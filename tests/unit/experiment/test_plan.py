@@ -254,6 +254,15 @@ def test_lines_of_a_shell_are_shown_by_what_differs() -> None:
     assert set(plan.describe_apart(made.cells, 10).values()) == {"hexdump", "xxd"}
 
 
+def test_lines_of_a_shell_beside_programs_have_their_names() -> None:
+    train = "{name: trainer, command: [python, train.py, --workers, %d]}"
+    shell = "{name: shell, command: [sh, -c, 'sort numbers.txt | tail']}"
+    text = "\n".join(f"  - {entry}" for entry in (train % 1, train % 2, shell))
+    made = experiment(f"name: x\nworkloads:\n{text}")
+    labels = {"trainer · --workers 1", "trainer · --workers 2", "shell"}
+    assert set(plan.describe_apart(made.cells, 12).values()) == labels
+
+
 def test_a_command_without_a_difference_is_shown_by_its_words() -> None:
     line = "python train.py --steps 5 --batch-size 64"
     made = parse_experiment(json.dumps({"name": "x", **bench_file([line, f"env X=1 {line}"], [])}).encode(), "x")
