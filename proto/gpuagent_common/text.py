@@ -63,7 +63,7 @@ def shorten_options(texts: Sequence[str], most: int) -> list[str]:
     return shortened
 
 
-_OF_NUMBERS = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?")
+_NUMBER = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?")
 
 
 def differing_words(lines: Sequence[str]) -> list[str]:
@@ -74,15 +74,13 @@ def differing_words(lines: Sequence[str]) -> list[str]:
     rows = [line.split(" ") for line in lines]
     if len({len(row) for row in rows}) != 1 or len(rows) < 2:
         return list(lines)
-    differ = [len(set(column)) > 1 for column in zip(*rows, strict=True)]
-    shown = []
-    for row in rows:
-        kept = []
-        for at, word in enumerate(row):
-            is_value = any(_OF_NUMBERS.fullmatch(other[at]) for other in rows)
-            # A value says little without its option, or the program that gets it.
-            if differ[at] and at and not differ[at - 1] and (is_value or row[at - 1].startswith("-")):
-                kept.append(row[at - 1])
-            kept += [word] if differ[at] else []
-        shown.append(" ".join(kept))
+    columns = [set(column) for column in zip(*rows, strict=True)]
+    kept: list[int] = []
+    for at, words in enumerate(columns):
+        if len(words) == 1:
+            continue
+        # A value says little without its option, or the program that gets it.
+        is_value = any(map(_NUMBER.fullmatch, words)) or any(word.startswith("-") for word in columns[max(0, at - 1)])
+        kept += [at - 1, at] if at and is_value and len(columns[at - 1]) == 1 else [at]
+    shown = [" ".join(row[at] for at in kept) for row in rows]
     return shown if len(set(shown)) == len(set(lines)) and all(shown) else list(lines)

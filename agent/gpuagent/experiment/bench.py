@@ -56,7 +56,9 @@ _KIN = {
     "-p": "--prepare COMMAND",
     **dict.fromkeys(("--setup", "-s", "--conclude", "-C"), "--prepare COMMAND, which runs before each run"),
     **dict.fromkeys(("--cleanup", "-c"), "--prepare COMMAND, which runs before each run"),
-    **dict.fromkeys(("--reference", "--reference-name"), "it as a command; `collector compare --baseline` names it"),
+    **dict.fromkeys(
+        ("--reference", "--reference-name"), "one more COMMAND, and `collector compare --baseline COMMAND`"
+    ),
     "--show-output": "`collector logs RUN` afterwards",
     "--input": "< FILE",
     **dict.fromkeys(("--ignore-failure", "-i"), "`COMMAND || true`"),
@@ -154,6 +156,7 @@ def _check_option(word: str, options: Sequence[str]) -> None:
         hint = "a program's own come within its quotes or behind `--`, a workload's after its name"
         if name in _SHELL:
             hint = "no shell is used unless a command has a shell's syntax, such as | or >; then sh is"
+            hint += "; another one is a command: 'zsh -c \"…\"'"
         elif name in _KIN:
             hint = f"use {_KIN[name]}"
         elif close := difflib.get_close_matches(name, options, n=1, cutoff=0.75):
