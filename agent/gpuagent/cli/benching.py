@@ -71,8 +71,7 @@ def check_output(file: Path, *, is_workload: bool) -> None:
     try:
         file.open("ab").close()
     except OSError as error:
-        reason = error.strerror[0].lower() + error.strerror[1:]
-        raise MisuseError(f"cannot write {file}: {reason}") from error
+        raise MisuseError(f"cannot write {file}: {str(error.strerror).lower()}") from error
     if is_new:
         file.unlink()
 

@@ -268,8 +268,8 @@ def _words(error: Any, steps: Sequence[str], unknown: Sequence[str]) -> str:
         return f"there is no {unknown[0]!r} here; {hint}"
     if error.rule == "anyOf" and "description" not in error.definition:
         return f"{what} cannot be {error.value!r}"
-    if steps[:1] == ["answer"] and (close := _closest_answer(error.value)):
-        return f"{what}: no command {close[0]!r:.40}; did you mean {close[1]}?"
+    if steps[:1] == ["answer"] and (meant := _closest_answer(error.value)):
+        return f"{what}: no command {meant[0]!r:.40}; did you mean {meant[1]}?"
     if error.rule in ("anyOf", "pattern"):
         return f"{what} cannot be {error.value!r}: {error.definition['description']}"
     if error.rule == "required":
