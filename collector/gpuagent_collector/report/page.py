@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -21,32 +20,23 @@ from gpuagent_common.text import counted
 _ASSETS = Path(__file__).parent / "assets"
 
 
-def render_report(
-    ask: Ask,
-    request: Request,
-    *,
-    source: str,
-    place: Sequence[str] = (),
-    library: str | None = None,
-    is_served: bool = False,
-) -> str:
-    """Return the page of a request; `source` names the store for people, `place` are the words by which it is read.
-
-    `library` is the name of plotly's script beside the page; None: the script is in the page. A page that `is_served`
-    leads back to the collector's others.
+def render_served(ask: Ask, request: Request, *, source: str) -> str:
+    """Return the page of a request, which leads back to the collector's others; `source` names the store for people.
 
     Raises:
         MisuseError: a facet, value, workload, experiment or metric is unknown.
         GpuAgentError: there is nothing to compare.
     """
-    report = make_report(ask, request, source=source, place=place, now=utc_now())
-    return render(report, library=library, is_served=is_served)
+    return render(make_report(ask, request, source=source, now=utc_now()), is_served=True)
 
 
 def render(report: Report, *, library: str | None = None, is_served: bool = False) -> str:
-    """Return the page as HTML."""
+    """Return the page as HTML.
+
+    `library` is the name of plotly's script beside the page; None: the script is in the page.
+    """
     layout = report.comparison.layout
-    runs = counted(len(report.comparison.layout.runs), "run")
+    runs = counted(len(layout.runs), "run")
     # The parts that a chapter has of each workload or setting, for the table of contents.
     blocks = layout.blocks[:MOST_BLOCKS] if layout.blocks[1:] else ()
     contents = []

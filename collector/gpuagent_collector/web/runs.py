@@ -39,7 +39,7 @@ class Reports:
         """
         # Charts and statistics are imported with the first report.
         from gpuagent_collector.compare.comparison import Request
-        from gpuagent_collector.report.page import policy, render_report
+        from gpuagent_collector.report.page import policy, render_served
 
         check_fields(query, "a report", ("sides", *_TEXTS, "stat", "delta"))
         given: dict[str, Any] = {name: query[name] for name in _TEXTS if query.get(name)}
@@ -54,7 +54,7 @@ class Reports:
         if not self._making.acquire(blocking=False):
             raise GpuAgentError("another report is being made; try again in a few seconds")
         try:
-            page = render_report(self._ask, request, source=self._source, is_served=True)
+            page = render_served(self._ask, request, source=self._source)
         except NothingToCompareError as error:
             return text(harmless(str(error)), status=404)
         finally:
@@ -119,7 +119,7 @@ class Runs:
         """
         # Charts and statistics are imported with the first page of a run.
         from gpuagent_collector.compare.comparison import Request
-        from gpuagent_collector.report.page import policy, render_report
+        from gpuagent_collector.report.page import policy, render_served
 
         check_fields(query, "a run's page", ("each",), has_name=True)
         each = one_of(query, "each", PartKind)
@@ -130,7 +130,7 @@ class Runs:
             raise GpuAgentError("other runs' pages are being made; try again in a few seconds")
         try:
             request = Request(by="run", values=[run_id], each=each, every_status=True)
-            page = render_report(self._ask, request, source=self._source, is_served=True)
+            page = render_served(self._ask, request, source=self._source)
         finally:
             self._making.release()
         return html(page, policy=f"{policy()}; frame-ancestors 'none'")
