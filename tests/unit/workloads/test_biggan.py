@@ -15,14 +15,6 @@ from torch.nn.functional import batch_norm, max_pool2d, scaled_dot_product_atten
 
 from gpuagent_workloads.data.images import make_images
 from gpuagent_workloads.suite.biggan import Config
-from gpuagent_workloads.suite.biggan.gan import (
-    Gan,
-    discriminator_loss,
-    frozen,
-    generator_loss,
-    penalty_gradient,
-    regularised,
-)
 from gpuagent_workloads.suite.biggan.networks import (
     ConditionalBatchNorm,
     Discriminator,
@@ -31,7 +23,16 @@ from gpuagent_workloads.suite.biggan.networks import (
     draw,
     normalised,
 )
-from gpuagent_workloads.suite.biggan.train import loss_on_meta_device, minimum_bytes_per_step
+from gpuagent_workloads.suite.biggan.train import (
+    Gan,
+    discriminator_loss,
+    frozen,
+    generator_loss,
+    loss_on_meta_device,
+    minimum_bytes_per_step,
+    penalty_gradient,
+    regularised,
+)
 from gpuagent_workloads.training.images import Batch
 from gpuagent_workloads.training.model import StepFlops, count_flops
 from gpuagent_workloads.training.precision import Precision
