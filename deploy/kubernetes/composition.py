@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
@@ -186,8 +186,8 @@ class Deployment:
         return {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
-            "resources": [_relative_path(folder, HERE / "overlays" / self.overlay)],
-            "components": [_relative_path(folder, HERE / "components" / part) for part in self._parts()],
+            "resources": [os.path.relpath(HERE / "overlays" / self.overlay, folder)],
+            "components": [os.path.relpath(HERE / "components" / part, folder) for part in self._parts()],
             "images": [{"name": each, **name[each], **tag} for each in IMAGES if name[each] or tag],
             "configMapGenerator": ([merged] if literals else []),
             "patches": [*self._patches(), *([] if with_namespace else [_WITHOUT_NAMESPACE])],
@@ -230,26 +230,22 @@ def compose(deployment: Deployment, *, with_namespace: bool = True) -> Iterator[
         yield folder
 
 
+# Of rendered manifests.
+_SEPARATOR = "\n---\n"
+
+
 def only(manifests: str, kind: str) -> str:
     """Return the objects of one kind among rendered manifests."""
-    return _joined(each for each in manifests.split("\n---\n") if _is_of(each, kind))
+    return _SEPARATOR.join(each for each in manifests.split(_SEPARATOR) if _is_of(each, kind))
 
 
 def without(manifests: str, kind: str) -> str:
     """Return rendered manifests without the objects of one kind."""
-    return _joined(each for each in manifests.split("\n---\n") if not _is_of(each, kind))
+    return _SEPARATOR.join(each for each in manifests.split(_SEPARATOR) if not _is_of(each, kind))
 
 
 def _is_of(manifest: str, kind: str) -> bool:
     return f"kind: {kind}" in manifest.splitlines()
-
-
-def _joined(manifests: Iterable[str]) -> str:
-    return "\n---\n".join(manifests)
-
-
-def _relative_path(folder: Path, target: Path) -> str:
-    return os.path.relpath(target, folder)
 
 
 def _patch(kind: str, name: str, changes: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:

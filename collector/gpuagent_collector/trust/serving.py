@@ -194,7 +194,7 @@ class CertificateFolder:
         authority = Authority.create()
         server = authority.issue_server(hosts)
         _write(authority.pair, self.ca, self._ca_key)
-        self._write_server(server)
+        _write(server, self.server.certificate, self.server.key)
 
     def rotate(self, more_hosts: Sequence[str]) -> Sequence[str]:
         """Replace the server's certificate by a new one of the same CA; return its hosts.
@@ -213,7 +213,7 @@ class CertificateFolder:
         hosts = list(dict.fromkeys([*before, *more_hosts]))
         if not hosts:
             raise MisuseError("the certificate needs a name of the collector: --host NAME")
-        self._write_server(authority.issue_server(hosts))
+        _write(authority.issue_server(hosts), self.server.certificate, self.server.key)
         return hosts
 
     def issue_client(self, name: str) -> TlsSettings:
@@ -243,9 +243,6 @@ class CertificateFolder:
             raise MisuseError(f"there is no CA in {self.path}; make one: collector certs init") from None
         except (OSError, ValueError) as error:
             raise GpuAgentError(f"cannot read the CA in {self.path}: {error}") from error
-
-    def _write_server(self, pair: Pair) -> None:
-        _write(pair, self.server.certificate, self.server.key)
 
 
 def _write(pair: Pair, certificate: Path, key: Path) -> None:
