@@ -1,6 +1,5 @@
-"""The sources and facts on answers of a real H200 (driver 580.159.04), and their recorder scripts/record_nvml.py."""
+"""The sources and facts on answers of a real H200 (driver 580.159.04), and their recorder."""
 
-import importlib
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from gpuagent.sources.nvml import NvmlEnergy, NvmlGpu, NvmlPower
 from gpuagent.sources.nvml_gpm import NvmlGpm
 from gpuagent.sources.nvml_processes import NvmlProcesses
 from gpuagent.sources.source import SourceContext, Value
+from tests.support import record_nvml
 from tests.support.nvml_replay import NvmlRecording
 from tests.support.pid_namespaces import plant_view
 from tests.support.sources import replay
@@ -78,9 +78,6 @@ def test_an_h200_samples_power_every_20_ms_in_unix_time() -> None:
     assert all(300 < row["power_watts"] < 600 for row in busy)  # type: ignore[operator]
 
 
-SCRIPTS = Path(__file__).parents[3] / "scripts"
-
-
 def look(name: str) -> tuple[list[DeviceFacts], list[dict[str, Value]]]:
     """Return what the facts and a source make of it, without what identifies the node."""
     source, recording = replay(NvmlGpu, name)
@@ -91,12 +88,10 @@ def look(name: str) -> tuple[list[DeviceFacts], list[dict[str, Value]]]:
 
 
 def test_a_recorded_mig_gpu_replays_under_other_uuids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    recorder = importlib.import_module("record_nvml")
-    monkeypatch.setattr(recorder, "open_nvml", NvmlRecording.load("mig").open)
-    monkeypatch.setattr(recorder, "TICK_SECONDS", 0.001)
+    monkeypatch.setattr(record_nvml, "open_nvml", NvmlRecording.load("mig").open)
+    monkeypatch.setattr(record_nvml, "TICK_SECONDS", 0.001)
     file = tmp_path / "recorded.json"
-    recorder.main(file, 0.003)
+    record_nvml.main(file, 0.003)
     (devices, rows), (recorded_devices, recorded_rows) = look(str(file.with_suffix(""))), look("mig")
     assert [device.name for device in devices] == [device.name for device in recorded_devices]
     assert [device.gpu_slices for device in devices] == [None, 3, 1]

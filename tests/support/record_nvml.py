@@ -1,4 +1,4 @@
-"""Record NVML's answers on this node, for tests to replay: `record_nvml.py OUT.json [SECONDS]`.
+"""Record NVML's answers on this node, for tests to replay: `python -m tests.support.record_nvml OUT.json [SECONDS]`.
 
 Every call of gpuagent's sources and facts is written with its answers in order, errors included. Run it on an idle GPU,
 and again beside a workload; a GPU in MIG mode is recorded with its instances. The file has other UUIDs than the node.
