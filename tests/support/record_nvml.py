@@ -18,6 +18,7 @@ from gpuagent.facts import Surroundings, collect_device_facts, collect_node_fact
 from gpuagent.sources import open_sources
 from gpuagent.sources.source import SourceContext
 from gpuagent.sources.support.nvml_api import Nvml, NvmlError, open_nvml
+from gpuagent.sources.support.nvml_calls import Call
 
 T = TypeVar("T")
 
@@ -60,6 +61,10 @@ class _Session:
     def ask(self, function: str, device: str | None = None, *arguments: int) -> Any:
         given = [*([] if device is None else [device]), *map(str, arguments)]
         return self._record(f"{function}({', '.join(given)})", lambda: self._nvml.ask(function, device, *arguments))
+
+    def poll(self, device: str, calls: Sequence[Call]) -> Callable[[], Sequence[Any]]:
+        answers = [self.ask(function, device, *arguments) for function, arguments in calls]
+        return lambda: answers
 
     def gpm(self, device: str, metrics: Sequence[int], now_nano: int) -> Mapping[int, float | None] | None:
         call = f"gpm({device}, {', '.join(map(str, metrics))})"

@@ -97,3 +97,11 @@ def test_a_recorded_mig_gpu_replays_under_other_uuids(tmp_path: Path, monkeypatc
     assert [device.gpu_slices for device in devices] == [None, 3, 1]
     assert rows == recorded_rows
     assert not {device.uuid for device in devices} & {device.uuid for device in recorded_devices}
+
+
+def test_readings_after_the_first_are_recorded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_nvml, "open_nvml", NvmlRecording.load("h200_busy").open)
+    monkeypatch.setattr(record_nvml, "TICK_SECONDS", 0.001)
+    file = tmp_path / "recorded.json"
+    record_nvml.main(file, 0.3)  # three ticks of the fastest sources
+    assert look(str(file.with_suffix("")))[1] == look("h200_busy")[1]
