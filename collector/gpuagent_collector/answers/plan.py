@@ -417,7 +417,7 @@ def _share(effect: float) -> str:
 
 
 def _name(block: BlockPlan, plan: Plan) -> str:
-    """Return what tells a workload or setting from the others of the plan; settings of one workload go without it."""
+    """Return the name of a workload or setting within the plan; settings of one workload go without it."""
     blocks = [each.block for each in plan.blocks]
     workload = block.block.workload
     name = tell_apart(block.block, blocks)

@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from gpuagent_collector.answers import roofline, scaling_curves, serving
+from gpuagent_collector.answers import roofline, scaling_curves, serving_curves
 from gpuagent_collector.answers.roofline_points import Traffic
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.document import find_next
@@ -216,7 +216,7 @@ def draw_scaling(study: scaling_curves.Study, width_mm: float) -> Picture:
     return draw_panels([replace(panel, title="")], note + _rest(len(curves), len(study.curves), "curves"), width_mm)
 
 
-def draw_serving(study: serving.Study, width_mm: float) -> Picture:
+def draw_serving(study: serving_curves.Study, width_mm: float) -> Picture:
     """Return two kinds of latency by tokens a second; numbers are loads.
 
     Raises GpuAgentError: no server reports a latency and its tokens a second.
@@ -227,9 +227,11 @@ def draw_serving(study: serving.Study, width_mm: float) -> Picture:
         raise GpuAgentError("no latency to draw: no run reports it with the tokens a second; see `collector serving`")
     has_interval = any(each.up for panel in panels for each in panel.series)
     medians = "Medians over runs" + ", with 95 % intervals" * has_interval
-    units = dict.fromkeys(serving.LOADS[curve.load] for curve in study.curves)
+    units = dict.fromkeys(serving_curves.LOADS[curve.load] for curve in study.curves)
     runs = write_counts(point.runs for curve, side in lines for point in curve.points[side] if point.runs)
-    limits = dict.fromkeys(serving.write_limits(curve.limits) for curve in study.curves if curve.limits.milliseconds)
+    limits = dict.fromkeys(
+        serving_curves.write_limits(curve.limits) for curve in study.curves if curve.limits.milliseconds
+    )
     note = f"{medians}; a number is the load in {' or '.join(units)}. n = {runs} runs a point."
     note += "".join(f" Dotted: the limit, {words}." for words in limits)
     return draw_panels(panels, note, width_mm, columns=2)

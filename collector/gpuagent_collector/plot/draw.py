@@ -11,7 +11,7 @@ from gpuagent_collector.answers import scaling_curves as scaling
 from gpuagent_collector.answers.scaling import answer as say_scaling
 from gpuagent_collector.answers.scaling_curves import By
 from gpuagent_collector.answers.serving import answer as say_serving
-from gpuagent_collector.answers.serving import choose_study
+from gpuagent_collector.answers.serving_curves import choose_study
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.answer import answer as say_comparison
 from gpuagent_collector.compare.comparison import Request, compare

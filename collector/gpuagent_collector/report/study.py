@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
 
-from gpuagent_collector.answers import profile, roofline, serving, show
+from gpuagent_collector.answers import profile, roofline, serving_curves, show
 from gpuagent_collector.answers import scaling_curves as scaling
 from gpuagent_collector.answers.profile_data import traced_runs
 from gpuagent_collector.compare.comparison import Comparison, Request
@@ -119,7 +119,7 @@ class Report:
     roofline: roofline.Study | Missing
     profiles: tuple[tuple[profile.Study, ...], ...] | Missing
     scaling: scaling.Study | Missing
-    serving: serving.Study | None
+    serving: serving_curves.Study | None
     reasons: tuple[tuple[Reasons, ...], ...]
     started: Mapping[tuple[str, str], int]
     matrix: Matrix | Missing
@@ -215,11 +215,11 @@ def _profiles(ask: Ask, comparison: Comparison) -> tuple[tuple[profile.Study, ..
     return tuple(found)
 
 
-def _serving(ask: Ask, comparison: Comparison) -> serving.Study | None:
+def _serving(ask: Ask, comparison: Comparison) -> serving_curves.Study | None:
     """Return the servers' curves; None: no run measured a server by levels of load."""
-    if not comparison.facts.has(comparison.layout.runs, serving.MEASURE):
+    if not comparison.facts.has(comparison.layout.runs, serving_curves.MEASURE):
         return None
     found = _try(
-        lambda: serving.study_serving(ask, comparison.request, percent=None, milliseconds={}, known=comparison)
+        lambda: serving_curves.study_serving(ask, comparison.request, percent=None, milliseconds={}, known=comparison)
     )
     return None if isinstance(found, Missing) else found

@@ -9,15 +9,8 @@ from typing import Any
 import pytest
 
 from gpuagent_collector.answers.plan import Question, plan_repeats
-from gpuagent_collector.answers.serving import (
-    Study,
-    answer,
-    answer_serving,
-    choose_study,
-    find_caveats,
-    render,
-    study_serving,
-)
+from gpuagent_collector.answers.serving import answer, answer_serving, find_caveats, render
+from gpuagent_collector.answers.serving_curves import Study, choose_study, study_serving
 from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.plot.answers import draw_serving
 from gpuagent_collector.plot.picture import in_style

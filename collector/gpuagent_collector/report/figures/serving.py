@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from math import ceil, floor, log10
 
-from gpuagent_collector.answers.serving import LIMITED, LOADS, Curve, Point, Study, tell_apart
+from gpuagent_collector.answers.serving import tell_apart
+from gpuagent_collector.answers.serving_curves import LIMITED, LOADS, Curve, Point, Study
 from gpuagent_collector.present.human import Notation, notation, significant
 from gpuagent_collector.present.panel import Axis, Look, Panel, Place, Series
 

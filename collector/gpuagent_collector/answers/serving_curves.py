@@ -1,0 +1,397 @@
+"""Servers of language models over levels of load: their curves, limits and crossings."""
+
+import json
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import log
+from operator import itemgetter
+from typing import Any
+
+from gpuagent_collector.answers.found_load import (
+    Found,
+    find_loads,
+    longer_search,
+)
+from gpuagent_collector.compare.comparison import Comparison, Request
+from gpuagent_collector.compare.figures import values_of_sides
+from gpuagent_collector.compare.matrix import Selection, choose_runs
+from gpuagent_collector.metrics import BY_NAME, Metric
+from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, currencies_of
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block
+from gpuagent_collector.runs.data import Facts
+from gpuagent_collector.runs.facets import find_facet
+from gpuagent_collector.runs.repeating import find_recorded, write_parameters
+from gpuagent_collector.runs.words import distinguishing
+from gpuagent_collector.statistics.shift import Scale, Shift, estimate_shift, least_pairs
+from gpuagent_collector.statistics.summaries import median_interval
+from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.text import harmless
+
+# Parameters that are levels of load, with the unit of each.
+LOADS = {"rate": "requests/s", "concurrency": "users"}
+
+# The kinds of latency that a limit can be on, by their option and parameter.
+LIMITED = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "whole answer"}
+
+# The figure that every run of serve-load has.
+MEASURE = "ttft_p50_seconds"
+
+ENERGY = "gpu_energy_per_item_joules"
+
+# Number of failed runs by side and level of load, for each kind of load and other parameters.
+Failures = Mapping[tuple[str, str], Counter[tuple[str, float]]]
+
+_ALPHA = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The latency that a percentage of the requests must keep.
+
+    Attributes:
+        percent: 50, 90 or 99; of a search any.
+        milliseconds: by kind of latency; empty: no limit.
+    """
+
+    percent: float
+    milliseconds: Mapping[str, float]
+
+    @property
+    def metric(self) -> str:
+        """The metric that curves are drawn of: that of the first limit."""
+        return f"{next(iter(self.milliseconds), 'ttft')}_p{self.percent}_seconds"
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of latency that are shown: those with limits, and others that make them two."""
+        kinds = list(dict.fromkeys([*self.milliseconds, "ttft", "tpot"]))[: max(2, len(self.milliseconds))]
+        return sorted(kinds, key=list(LIMITED).index)
+
+    def are_kept(self, figures: Mapping[str, float]) -> bool | None:
+        """Return whether figures keep all limits; None: there is no limit, or no figure."""
+        bounds = {f"{kind}_p{self.percent}_seconds": most / 1000 for kind, most in self.milliseconds.items()}
+        if not bounds or not all(name in figures for name in bounds):
+            return None
+        # A request that failed kept no limit.
+        if figures.get("request_errors", 0.0) > figures.get("requests", 0.0) * (1 - self.percent / 100):
+            return False
+        return all(figures[name] <= most for name, most in bounds.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A side at a level of load.
+
+    Attributes:
+        runs: number of those that succeeded; 0 where all failed.
+        failed: number of those that ended without success.
+        figures: medians over the runs, by metric; empty where all failed.
+        low, high: 95 % interval of the median of the study's metric; None: too few runs.
+        shift: of that metric from the baseline's; None for the baseline, or where one of the two has no runs.
+        is_kept: whether the medians keep the limits; False where all runs failed; None: there are none.
+    """
+
+    load: float
+    runs: int
+    failed: int
+    figures: Mapping[str, float]
+    low: float | None
+    high: float | None
+    shift: Shift | None
+    is_kept: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossing:
+    """Two neighbouring levels of load between which the better side changes.
+
+    Attributes:
+        side: the side that crosses the baseline.
+        below, above: the levels.
+        about: where a line between their ratios is 1; the ratio's logarithm is taken to change evenly.
+        is_shown: whether both intervals exclude equality.
+    """
+
+    side: str
+    below: float
+    above: float
+    about: float
+    is_shown: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """The levels of load of runs that agree in all else.
+
+    Attributes:
+        load: the parameter that is the level.
+        settings: in which the runs agree.
+        limits: the latency to keep.
+        points: by side, the baseline first, each by ascending load.
+        crossings: of the sides with the baseline.
+    """
+
+    load: str
+    settings: Mapping[str, Any]
+    limits: Limits
+    points: Mapping[str, tuple[Point, ...]]
+    crossings: tuple[Crossing, ...]
+
+    def best(self, side: str) -> Point | None:
+        """Return the highest level that keeps the limits, as all below it do; None: the lowest does not."""
+        found = None
+        for point in self.points[side]:
+            if not point.is_kept:
+                break
+            found = point
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """The curves of a request, and everything that is shown of them.
+
+    Attributes:
+        costs: metrics of the cost of a million tokens, one for each currency.
+        found: the loads that searches found.
+        search: the command that searches the load at which a side misses the limit, or longer where a search left an
+            end open; None: neither is missing, or no command makes just these runs.
+        searched: the side whose limit it searches; None: each that has one.
+    """
+
+    chosen: Selection
+    curves: tuple[Curve, ...]
+    costs: tuple[Metric, ...]
+    found: tuple[Found, ...] = ()
+    search: str | None = None
+    searched: str | None = None
+
+    @property
+    def lines(self) -> list[tuple[Curve, str]]:
+        """Each curve and side with figures."""
+        return [
+            (curve, side)
+            for curve in self.curves
+            for side, points in curve.points.items()
+            if any(point.figures for point in points)
+        ]
+
+
+def study_serving(
+    ask: Ask,
+    request: Request,
+    *,
+    percent: int | None,
+    milliseconds: Mapping[str, float],
+    known: Comparison | None = None,
+) -> Study:
+    """Return the curves of the runs of a request.
+
+    Args:
+        ask: runs a query on the store.
+        request: the runs and sides.
+        percent: the percentage of requests that must keep the limits; None: 90.
+        milliseconds: limits by kind of latency; empty: those of the runs' own parameters.
+        known: a comparison of the request; None: nothing is known of it yet.
+
+    Raises:
+        MisuseError: a facet, value, workload or experiment is unknown.
+        GpuAgentError: no run measured a server.
+    """
+    chosen = choose_runs(ask, request, find_facet("workload"), known=known)
+    groups: dict[tuple[str, str], dict[float, Block]] = defaultdict(dict)
+    for block in chosen.layout.blocks:
+        found = _load(block.parameters)
+        if found and any(chosen.facts.has(cell.runs, MEASURE) for cell in block.cells):
+            load, level = found
+            rest = {name: value for name, value in block.settings.items() if name != load}
+            groups[load, json.dumps(rest, sort_keys=True)][level] = block
+    highest = tuple(find_loads(chosen, lambda settings: write_limits(_own_limits(settings))))
+    if not (groups or highest):
+        raise GpuAgentError("no run measured a server under load; make some: gpuagent run serve-load --help")
+    failures = _count_failures(chosen, {*request.values, request.baseline} if request.values else None)
+    curves = [
+        _curve(load, json.loads(rest), blocks, chosen, failures, percent or 90, milliseconds)
+        for (load, rest), blocks in groups.items()
+    ]
+    # Imported results may lack the percentile of the limit.
+    curves = [curve for curve in curves if curve.points] or curves
+    stem = f"{COST_PER_MILLION_ITEMS.stem}_"
+    costs = tuple(metric for metric in chosen.facts.derived if metric.name.startswith(stem))
+    search, searched = (longer_search(ask, chosen, highest), None) if highest else _search_higher(ask, chosen, curves)
+    return Study(
+        chosen=chosen,
+        curves=tuple(curves),
+        costs=costs if currencies_of(costs) else (),
+        found=highest,
+        search=search,
+        searched=searched,
+    )
+
+
+def _search_higher(ask: Ask, chosen: Selection, curves: Sequence[Curve]) -> tuple[str | None, str | None]:
+    """Return the command that searches from the highest load on, for the side that was loaded least, and that side."""
+    open_ends = [
+        (points[-1].load, curve, side)
+        for curve in curves
+        for side, points in curve.points.items()
+        if curve.limits.milliseconds and curve.best(side) is points[-1]
+    ]
+    if not open_ends:
+        return None, None
+    level, curve, side = min(open_ends, key=itemgetter(0))
+    runs = [run.run_id for run in chosen.layout.runs_of(side) if json.loads(run.parameters).get(curve.load) == level]
+    recorded = find_recorded(ask, runs)
+    if not recorded.given:
+        return None, None
+    limits = {f"slo-{kind}": f"{most:g}" for kind, most in curve.limits.milliseconds.items()}
+    searched = {**limits, "slo-percent": f"{curve.limits.percent:g}", "find": curve.load, curve.load: f"{level:g}"}
+    words = write_parameters(recorded.given | searched)
+    return harmless(shlex.join(["gpuagent", "bench", "serve-load", *words, *recorded.options])), side
+
+
+def _load(parameters: Mapping[str, Any]) -> tuple[str, float] | None:
+    """Return the parameter that is the level of load, and the level; None: there is none, or two, or it was found."""
+    if parameters.get("find") is not None:
+        return None
+    given = [(name, float(parameters[name])) for name in LOADS if parameters.get(name) is not None]
+    return given[0] if len(given) == 1 else None
+
+
+def _rest(parameters: Mapping[str, Any]) -> str:
+    """Return the parameters that are no load."""
+    rest = {name: value for name, value in parameters.items() if name not in LOADS and value is not None}
+    return json.dumps(rest, sort_keys=True)
+
+
+def _count_failures(chosen: Selection, sides: Collection[str | None] | None) -> Failures:
+    """Return the runs of sides, None: all, that ended without success."""
+    counts: dict[tuple[str, str], Counter[tuple[str, float]]] = defaultdict(Counter)
+    for run in chosen.runs:
+        parameters = json.loads(run.parameters)
+        if (
+            run.side is not None
+            and (sides is None or run.side in sides)
+            and run.status not in ("succeeded", *UNFINISHED, CANCELLED, EXCLUDED)
+            and (found := _load(parameters))
+        ):
+            load, level = found
+            counts[load, _rest(parameters)][run.side, level] += 1
+    return counts
+
+
+def _curve(
+    load: str,
+    settings: Mapping[str, Any],
+    blocks: Mapping[float, Block],
+    chosen: Selection,
+    failures: Failures,
+    percent: int,
+    milliseconds: Mapping[str, float],
+) -> Curve:
+    limits = Limits(percent=percent, milliseconds=milliseconds or _own_limits(settings).milliseconds)
+    failed = failures.get((load, _rest(next(iter(blocks.values())).parameters)), Counter())
+    measured = {
+        (cell.side, level): block
+        for level, block in blocks.items()
+        for cell in block.cells
+        if chosen.facts.has(cell.runs, limits.metric)
+    }
+    sides = [side for side in chosen.layout.sides if any(side == one for one, _ in measured)]
+    sides += sorted({side for side, _ in failed}.difference(sides))
+    alpha = _ALPHA / chosen.layout.looks
+    is_kept = False if limits.milliseconds else None
+    points: dict[str, list[Point]] = defaultdict(list)
+    for side, level in sorted({*measured, *failed}):
+        number = failed[side, level]
+        if block := measured.get((side, level)):
+            point = _point(level, block, side, sides[0], number, limits, chosen.facts, alpha)
+        else:
+            point = Point(
+                load=level, runs=0, failed=number, figures={}, low=None, high=None, shift=None, is_kept=is_kept
+            )
+        points[side].append(point)
+    crossings = [crossing for side in sides[1:] for crossing in _crossings(side, points[side])]
+    return Curve(
+        load=load,
+        settings=settings,
+        limits=limits,
+        points={side: tuple(points[side]) for side in sides},
+        crossings=tuple(crossings),
+    )
+
+
+def _own_limits(settings: Mapping[str, Any]) -> Limits:
+    """Return the limits that are parameters of runs."""
+    own = {kind: float(settings[f"slo-{kind}"]) for kind in LIMITED if settings.get(f"slo-{kind}") is not None}
+    percent = float(settings.get("slo-percent") or 90)
+    return Limits(percent=int(percent) if percent.is_integer() else percent, milliseconds=own)
+
+
+def _point(
+    level: float, block: Block, side: str, baseline: str, failed: int, limits: Limits, facts: Facts, alpha: float
+) -> Point:
+    runs = block.cell(side).runs
+    figures = facts.medians(runs)
+    low, high = median_interval(facts.values(runs, limits.metric)) or (None, None)
+    has_baseline = side != baseline == block.baseline and facts.has(block.cell(baseline).runs, limits.metric)
+    sides = values_of_sides(facts, least_pairs(1, alpha), block, side, BY_NAME[limits.metric])
+    return Point(
+        load=level,
+        runs=len(runs),
+        failed=failed,
+        figures=figures,
+        low=low,
+        high=high,
+        shift=estimate_shift(*sides, alpha=alpha) if has_baseline else None,
+        is_kept=limits.are_kept(figures),
+    )
+
+
+def _crossings(side: str, points: Sequence[Point]) -> list[Crossing]:
+    found = []
+    compared = [(point.load, point.shift) for point in points if point.shift and point.shift.scale is Scale.RATIO]
+    for (below, first), (above, second) in pairwise(compared):
+        before, after = log(first.estimate), log(second.estimate)
+        if before * after < 0:
+            about = below + (above - below) * before / (before - after)
+            is_shown = first.is_shown and second.is_shown
+            found.append(Crossing(side=side, below=below, above=above, about=about, is_shown=is_shown))
+    return found
+
+
+def write_limits(limits: Limits) -> str:
+    """Return the limits in words: 200 ms TTFT (p90)."""
+    parts = [f"{most:g} ms {LIMITED[kind]}" for kind, most in limits.milliseconds.items()]
+    return f"{' and '.join(parts)} (p{limits.percent})"
+
+
+def choose_study(ask: Ask, request: Request, *, percent: int | None, milliseconds: Mapping[str, float]) -> Study:
+    """Return the study of a request; one side of several servers is divided by the parameter in which they differ.
+
+    Raises as `study_serving`.
+    """
+    if request.by == "platform" and request.event is None:
+        everything = replace(request, values=(), baseline=None)
+        study = study_serving(ask, everything, percent=percent, milliseconds=milliseconds)
+        facet = _find_difference(study)
+        named = {*request.values, request.baseline} - {None}
+        if facet and not named & set(study.chosen.layout.sides):
+            request = replace(request, by=facet)
+        elif not named:
+            return study
+    return study_serving(ask, request, percent=percent, milliseconds=milliseconds)
+
+
+def _find_difference(study: Study) -> str | None:
+    """Return the facet of the only parameter in which the curves of one side differ; None: there is none such."""
+    if len({side for _, side in study.lines}) != 1:
+        return None
+    settings = [curve.settings for curve in study.curves]
+    names = {name for own in settings for name in distinguishing(own, settings)}
+    parameters = {name for block in study.chosen.layout.blocks for name in block.parameters}
+    return f"parameter:{next(iter(names))}" if len(names) == 1 and names <= parameters else None
