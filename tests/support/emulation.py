@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 import zlib
 from collections.abc import Sequence
+from compileall import compile_dir
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,4 +102,6 @@ def install_by_pip(machine: str, folder: Path) -> EmulatedAgent:
     options = ["--quiet", "--no-compile", "--no-index", f"--find-links={wheels}"]
     pip = ["-m", "pip", "--python", "gpuagent/bin/python3", "install", *options, str(write_wheel(wheels))]
     subprocess.run([*there, "python3", *pip], check=True)
+    # Of the same minor version, this Python's bytecode is that of Debian's; it makes it in a tenth of the time.
+    compile_dir(folder / "gpuagent/lib", quiet=1)
     return EmulatedAgent(machine=machine, root=root, program=f"{folder}/gpuagent/bin/gpuagent")
