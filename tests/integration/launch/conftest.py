@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.integration.launch.lab import Lab
-from tests.support.servers import Node
+from tests.support.servers import ForkingNode
 
 
 # Not of all modules: two agents that sample until the last test of all took a twentieth of the time of `make test`.
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A lab with both agents connected; a test leaves them idle."""
-    with closing(Node(tmp_path_factory.mktemp("lab"))) as node:
+    with closing(ForkingNode(tmp_path_factory.mktemp("lab"))) as node:
         lab = Lab(node)
         lab.start_agent("strict", "--platform", "satori", "--label", "rack=7")
         lab.start_agent("lenient", "--platform", "openshift", "--label", "rack=7", "--allow-commands")

@@ -23,12 +23,6 @@ from tests.support.stores import put_store
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def forks() -> bool:
-    """Start every command as a user does."""
-    return False
-
-
 LAST = 400
 # Rows of each message.
 ROWS = 20
@@ -150,6 +144,7 @@ with Store.open(sys.argv[1], read_only=True):
 """
 
 
+@pytest.mark.parametrize("forks", [False])  # a collector that has a store is told by its command line
 def test_a_store_that_a_collector_has_open_is_read_and_changed_through_it_and_served_by_no_other(node: Node) -> None:
     """As the one inside `gpuagent bench`, whose address nobody knows; that of its pages is not its own."""
     collector = node.serve(options=["--http", "127.0.0.1:0"])
