@@ -1,7 +1,6 @@
 """Real processes of ours, started and stopped: what a user would have running."""
 
 import io
-import json
 import os
 import re
 import signal
@@ -50,30 +49,6 @@ def until(condition: Callable[[], Found | None], what: str, seconds: float = LIM
 def without_waits(said: str) -> str:
     """Return what a command said without what it waited for, which it tells on a busy machine only."""
     return re.sub(r"(?m)^(gpuagent|collector): waiting for .*\n", "", said)
-
-
-# Runs each command of `gpuagent` in a fork of one process, and prints exit code, stdout and stderr of each as JSON.
-_EACH = """
-import contextlib, io, json, os, sys
-import gpuagent.agent, gpuagent.cli.run
-ended = []
-for words in json.loads(sys.argv[1]):
-    readable, writable = os.pipe()
-    if os.fork() == 0:
-        sys.argv = ["gpuagent", *words]
-        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
-            try:
-                gpuagent.cli.main()
-            except SystemExit as end:
-                with open(writable, "w") as file:
-                    json.dump((end.code, out.getvalue(), err.getvalue()), file)
-        os._exit(0)
-    os.close(writable)
-    with open(readable) as file:
-        ended.append(json.load(file))
-    os.wait()
-print(json.dumps(ended))
-"""
 
 
 class Node:
@@ -130,17 +105,9 @@ class Node:
         return subprocess.CompletedProcess(words, code, printed, without_waits(said))
 
     def run_each(self, *commands: Sequence[str]) -> list[tuple[int, str, str]]:
-        """Run commands of `gpuagent` that take less than its start, which they share; return how they ended."""
-        done = subprocess.run(
-            [sys.executable, "-c", _EACH, json.dumps(commands)],
-            env=self.environment,
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return [(code, out, without_waits(err)) for code, out, err in json.loads(done.stdout)]
+        """Run commands of `gpuagent` one after the other, and return how each ended."""
+        done = [self._run(("gpuagent", *words), self.folder) for words in commands]
+        return [(each.returncode, each.stdout, without_waits(each.stderr)) for each in done]
 
     def without_collector(self) -> None:
         """Name a collector that does not exist, and a token for it."""

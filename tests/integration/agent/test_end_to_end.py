@@ -16,7 +16,7 @@ import pytest
 from gpuagent.delivery.spool import Spool
 from gpuagent_proto.v1.records_pb2 import Records
 from tests.integration.watch.terminals import FakeTerminal
-from tests.support.servers import LIMIT_SECONDS, Node, until
+from tests.support.servers import LIMIT_SECONDS, ForkingNode, Node, until
 
 pytestmark = pytest.mark.slow
 
@@ -192,7 +192,7 @@ def test_the_collector_that_a_run_names_gets_it_though_the_node_s_agent_has_anot
     node.serve()
     node.start_agent("--platform", "here")
     agent_collector = node.environment["GPUAGENT_COLLECTOR"]
-    with Node(tmp_path_factory.mktemp("other")) as other:
+    with ForkingNode(tmp_path_factory.mktemp("other")) as other:
         other.serve()
         names = ("GPUAGENT_COLLECTOR", "GPUAGENT_TOKEN_FILE")
         node.environment |= {name: other.environment[name] for name in names}
@@ -337,7 +337,7 @@ MNIST = ("mnist", "--device", "cpu", "--threads", "1", "--batch-size", "4", "--s
 def nodes(node: Node, tmp_path: Path) -> Iterator[tuple[Node, Node]]:
     node.serve()
     (tmp_path / "other").mkdir()
-    with closing(Node(tmp_path / "other")) as other:
+    with closing(ForkingNode(tmp_path / "other")) as other:
         for name in ("GPUAGENT_TOKEN_FILE", "GPUAGENT_COLLECTOR"):
             other.environment[name] = node.environment[name]
         for number, each in enumerate((node, other)):

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.support.servers import Node, until
+from tests.support.servers import ForkingNode, Node, until
 
 PROGRAM = """
 import sys, time
@@ -38,7 +38,7 @@ def test_what_a_program_prints_becomes_its_throughput_and_its_loss(sharing: Node
 
 
 def test_the_log_of_a_run_becomes_its_steps(tmp_path: Path) -> None:
-    with Node(tmp_path) as node:
+    with ForkingNode(tmp_path) as node:
         node.serve()
         node.run("gpuagent", "run", "--", "sleep", "1")
         (run,) = node.ask("SELECT run_id, epoch(started_at) AS started FROM runs")

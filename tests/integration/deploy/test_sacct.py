@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.integration.deploy.test_slurm import SCRIPTS, Cluster
-from tests.support.servers import BIN, Node, until
+from tests.support.servers import BIN, ForkingNode, until
 from tests.support.slurm import slurm
 
 pytestmark = pytest.mark.slow
@@ -30,7 +30,10 @@ JOBS = {
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with slurm(more_nodes=["second"], accounts=True) as runtime, Node(tmp_path_factory.mktemp("cluster")) as node:
+    with (
+        slurm(more_nodes=["second"], accounts=True) as runtime,
+        ForkingNode(tmp_path_factory.mktemp("cluster")) as node,
+    ):
         node.serve()
         yield Cluster(node, runtime)
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.containers import Runtime
 from tests.support.programs import found
-from tests.support.servers import BIN, LIMIT_SECONDS, Node, until
+from tests.support.servers import BIN, LIMIT_SECONDS, ForkingNode, Node, until
 from tests.support.slurm import slurm
 
 pytestmark = pytest.mark.slow
@@ -94,7 +94,7 @@ def _is_agent_of(cluster: Cluster, process: psutil.Process) -> bool:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with slurm(more_nodes=["second"]) as runtime, Node(tmp_path_factory.mktemp("cluster")) as node:
+    with slurm(more_nodes=["second"]) as runtime, ForkingNode(tmp_path_factory.mktemp("cluster")) as node:
         node.serve()
         yield Cluster(node, runtime)
 

@@ -25,6 +25,7 @@ from gpuagent_workloads.errors import DataError
 from gpuagent_workloads.registry import WORKLOADS, find
 from gpuagent_workloads.suite.gcn.train import make_graph
 from gpuagent_workloads.suite.sentiment import data as sentiment
+from tests.support.forking import run_forked
 from tests.support.servers import LIMIT_SECONDS, without_waits
 from tests.unit.workloads.archives import Named, gzipped_tar, served, zipped
 from tests.unit.workloads.runs import environment_with, run_workloads
@@ -109,8 +110,7 @@ def gpuagent_command(*arguments: str) -> list[str]:
 
 
 def gpuagent(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = gpuagent_command(*arguments)
-    done = subprocess.run(command, capture_output=True, text=True, env=environment_with(**environment), check=False)
+    done = run_forked(["gpuagent", *arguments], environment_with(**environment), Path.cwd(), LIMIT_SECONDS)
     done.stderr = without_waits(done.stderr)
     return done
 
