@@ -12,6 +12,7 @@ from gpuagent_collector.exchange.merge import Merged, merge
 from gpuagent_collector.exchange.tables import RunFilter, exchanged_tables, newest_version
 from gpuagent_collector.query.reader import FileReader
 from gpuagent_collector.store import Store, StoreSpec
+from gpuagent_collector.store.compact import filled_tables
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.support.commands import adding_to
 from tests.support.stores import open_store, put_store
@@ -22,10 +23,12 @@ Content = Mapping[str, "Counter[tuple[Any, ...]]"]
 
 def content(store_name: str) -> Content:
     with Store.open(store_name, read_only=True) as store, store.connect() as connection:
-        # In one transaction: a lake reads its catalog once for each.
+        tables = exchanged_tables(newest_version())
+        # A lake takes 20 ms to read a table without rows, and reads its catalog once for each transaction.
+        filled = filled_tables(connection) if store.spec.is_lake else tables.keys()
         connection.begin()
         return {
-            name: Counter(connection.execute(f"FROM {name}").fetchall()) for name in exchanged_tables(newest_version())
+            name: Counter(connection.execute(f"FROM {name}").fetchall() if name in filled else []) for name in tables
         }
 
 
