@@ -207,42 +207,6 @@ def test_what_does_not_fit_is_rejected_with_the_reason(case: str) -> None:
         decode(records)
 
 
-COLUMNS = st.builds(
-    Column, name=st.sampled_from([*TABLES["readings"], "other"]), validity=st.binary(max_size=2)
-).flatmap(
-    lambda column: st.sampled_from(["doubles", "integers", "texts"]).flatmap(
-        lambda member: st.builds(
-            lambda content, offs: Column(
-                name=column.name,
-                validity=column.validity,
-                **{member: Texts(offsets=offs, utf8=content) if member == "texts" else content},  # type: ignore[arg-type]
-            ),
-            st.binary(max_size=24),
-            st.lists(st.integers(-2, 6), max_size=4).map(lambda numbers: offsets(*numbers)) | st.binary(max_size=16),
-        )
-    )
-)
-HOSTILE = st.builds(
-    lambda rows, columns: Records(tables=[Table(name="readings", rows=rows, columns=columns)]).SerializeToString(),
-    st.integers(0, 3),
-    st.lists(COLUMNS, max_size=3),
-)
-
-
-@given(raw=st.binary(max_size=200) | HOSTILE)
-def test_any_bytes_are_rejected_or_become_rows_that_duckdb_can_read(raw: bytes) -> None:
-    try:
-        decoded = decode(raw)
-    except RejectedRecordsError:
-        return
-    for pieces in decoded.tables.values():
-        rows = join(pieces)
-        rows.validate(full=True)
-        with duckdb.connect() as connection:
-            connection.register("incoming", rows)
-            assert len(connection.execute("SELECT * FROM incoming").fetchall()) == rows.num_rows
-
-
 def told(decoder: Decoder, records: bytes) -> object:
     """Return the rows and unknown names of a message, or why it is rejected."""
     decoded = try_decode(decoder, records)

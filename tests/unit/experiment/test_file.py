@@ -4,11 +4,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from gpuagent.experiment.file import SCHEMA, Experiment, find_file, parse_experiment, read_experiment, studies
+from gpuagent.experiment.file import SCHEMA, find_file, parse_experiment, read_experiment, studies
 from gpuagent_collector.cli import cli as collector
 from gpuagent_common.errors import MisuseError
 from gpuagent_proto.v1.run_pb2 import RunSpec
@@ -118,28 +115,6 @@ def test_a_mistake_is_reported_with_its_line_and_column(text: str, said: str) ->
         parse_experiment(text.encode(), "f.yaml")
     assert str(raised.value).startswith(said)
     assert "\n" not in str(raised.value)
-
-
-_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=6,
-)
-_fields = st.dictionaries(st.sampled_from(sorted(json.loads(SCHEMA.read_text())["properties"])), _values)
-
-
-@given(
-    st.text(max_size=200).map(lambda text: text.encode("utf-8", "replace"))
-    | st.binary(max_size=200)
-    | _fields.map(lambda fields: yaml.safe_dump(fields, allow_unicode=True).encode())
-)
-@settings(max_examples=200)
-def test_any_bytes_and_any_values_are_an_experiment_or_a_misuse(content: bytes) -> None:
-    try:
-        assert isinstance(parse_experiment(content, "f.yaml"), Experiment)
-    except MisuseError as error:
-        assert str(error).startswith("f.yaml")
-        assert "\n" not in str(error)
 
 
 @pytest.mark.parametrize("path", studies(), ids=lambda path: path.stem)

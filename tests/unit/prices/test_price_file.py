@@ -144,15 +144,6 @@ def test_what_was_written_is_what_is_read(entries: list[dict[str, object]]) -> N
     assert [{key: getattr(price, key) for key in entry} for price, entry in zip(read, plain, strict=True)] == plain
 
 
-@given(st.binary(max_size=200) | st.text("-: \n[]{}&*!|>'\"platformUSDcurrenyih0.5_", max_size=200).map(str.encode))
-def test_no_file_does_anything_but_be_read_or_refused(content: bytes) -> None:
-    try:
-        prices = parse_prices(content, "p.yaml")
-    except MisuseError:
-        return
-    assert all(price.platform and price.currency for price in prices.entries)
-
-
 def test_the_first_entry_that_fits_a_node_counts() -> None:
     prices = parse_prices(FULL.encode(), "p.yaml")
     special, general = prices.entries

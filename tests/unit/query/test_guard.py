@@ -1,11 +1,6 @@
 """Conditions that users give: one expression, whatever it is made of, and nothing that reaches beyond it."""
 
-import json
-
-import duckdb
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpuagent_collector.query.condition import parenthesised
 from gpuagent_collector.query.guard import MAX_SQL_CHARACTERS, Guard
@@ -107,17 +102,6 @@ def test_a_refusal_says_what_is_wrong(sql: str, words: str) -> None:
     assert words in str(refusal.value)
 
 
-TOKENS = [*"();,'\"-/*?$ \n", "EXPLAIN", "ANALYZE", "SELECT", "FROM", "runs", "1", "DELETE"]
-
-
-@given(st.text() | st.lists(st.sampled_from(TOKENS)).map(" ".join))
-def test_any_text_passes_or_is_refused_in_words(sql: str) -> None:
-    try:
-        GUARD.check(sql)
-    except MisuseError as refusal:
-        assert str(refusal)
-
-
 HARMLESS = [
     *("true", "a = 1 OR b = 2", "parameters->>'batch_size' = '64' AND started_at > now() - INTERVAL 1 DAY"),
     *("text = ');--'", "$$;)$$ = text", "a = 1 -- ) OR (true", "a = 1 /* ; */ AND b"),
@@ -145,17 +129,3 @@ def test_anything_else_is_refused_in_one_line(condition: str) -> None:
     with pytest.raises(MisuseError) as refused:
         parenthesised(condition)
     assert "\n" not in str(refused.value)
-
-
-@given(st.lists(st.sampled_from(["true", "false", "(", ")", "OR", "AND", "--", "\n", "/*", "*/", "'", ";", "UNION"])))
-def test_what_is_let_through_never_changes_what_stands_around_it(words: list[str]) -> None:
-    try:
-        within = parenthesised(" ".join(words))
-    except MisuseError:
-        return
-    with duckdb.connect() as connection:
-        row = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT 1, {within}, 2 LIMIT 3"]).fetchone()
-    (statement,) = json.loads(row[0] if row else "{}")["statements"]
-    first, _, last = statement["node"]["select_list"]
-    assert (first["value"]["value"], last["value"]["value"]) == (1, 2)
-    assert [modifier["type"] for modifier in statement["node"]["modifiers"]] == ["LIMIT_MODIFIER"]

@@ -3,10 +3,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gpuagent_workloads.data.cifar import IMAGE_BYTES, parse_binary, read_cifar10
+from gpuagent_workloads.data.cifar import IMAGE_BYTES, read_cifar10
 from gpuagent_workloads.errors import DataError
 
 LABELS = np.array([3, 9, 0], np.uint8)
@@ -43,12 +41,6 @@ def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes, complaint: st
         read_cifar10(tmp_path)
     assert "\n" not in str(refused.value)
     assert complaint in str(refused.value)
-
-
-@given(content=st.binary(max_size=300))
-def test_arbitrary_bytes_are_refused(content: bytes) -> None:
-    with pytest.raises(DataError, match=r"not consist of records"):
-        parse_binary(content, Path("file"))
 
 
 def test_a_directory_without_the_files_is_refused_with_a_remedy(tmp_path: Path) -> None:

@@ -65,11 +65,6 @@ def test_papers_that_end_anywhere_too_early_are_refused(tmp_path_factory: pytest
     refusal(read_cora, write(tmp_path_factory.mktemp("cora"), content=CONTENT[:length]))
 
 
-@given(content=st.binary(max_size=100), cites=st.binary(max_size=100))
-def test_arbitrary_bytes_are_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes, cites: bytes) -> None:
-    refusal(read_cora, write(tmp_path_factory.mktemp("cora"), content, cites))
-
-
 def test_missing_files_directories_and_huge_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "cora.content: No such" in refusal(read_cora, tmp_path)
     write(tmp_path)
