@@ -25,7 +25,7 @@ from gpuagent_collector.trust.tokens import TokenFile
 from gpuagent_common.channel import why_unreachable
 from gpuagent_common.connection import TlsFiles
 from tests.integration.server.agents import SETTINGS, TOKEN, Served, serving
-from tests.support.servers import LIMIT_SECONDS, Node
+from tests.support.servers import LIMIT_SECONDS, ForkingNode, Node
 
 LONG_AGO = datetime(2020, 1, 1)  # noqa: DTZ001 - UTC without a zone, as the collector has it
 QUESTION = ("query", "sql", "SELECT 42 AS answer", "--format", "csv")
@@ -80,7 +80,7 @@ def test_one_command_on_each_side_joins_a_node_and_revoking_shuts_it_out(site: N
     address = site.environment["GPUAGENT_COLLECTOR"]
     made = said(site, "tokens", "create", "agent", "--name=here", f"--ca-file={tls / 'ca.crt'}", f"--output={join}")
     secret = join.read_text().splitlines()[0]
-    agent = Node(site.folder)
+    agent = ForkingNode(site.folder)
     for variable in ("GPUAGENT_TOKEN_FILE", "GPUAGENT_COLLECTOR"):
         agent.environment.pop(variable, None)
     agent.environment["XDG_CONFIG_HOME"] = str(site.folder / "agent-config")
