@@ -75,6 +75,7 @@ def test_statements_come_from_standard_input(collector: Collector, store: str, m
 
 
 def test_a_query_takes_the_word_sql_and_parameters_by_options(collector: Collector, store: str) -> None:
+    assert json.loads(collector("query", "--store", store, "sql", "SELECT 1 AS a", "--json").out) == [{"a": 1}]
     for words in (("SELECT ? AS a", "-p", "1"), ("-p", "1", "SELECT ? AS a")):
         outcome = collector("query", *words, "--store", store, "--json")
         assert outcome.out == collector("query", "sql", *words, "--store", store, "--json").out == '[\n{"a": "1"}\n]\n'
@@ -127,6 +128,8 @@ def test_a_query_takes_the_word_sql_and_parameters_by_options(collector: Collect
         (("runs", "--collector", "127.0.0.1:1"), 1, "no collector listens at 127.0.0.1:1; start `collector serve`"),
         (("runs", "--collector", "nonsense"), 2, "must be HOST:PORT"),
         (("runs", "--collector", "x:1", "--store", "y"), 2, "give one of them"),
+        (("query", "SELECT", "1"), 2, "unexpected argument: 1; quote the statement as one word"),
+        (("check", "nowhere.duckdb"), 2, "there is no store nowhere.duckdb"),
         (("nodes",), 1, "there is no runs.duckdb here; start `collector serve`"),
     ],
 )
