@@ -57,7 +57,7 @@ _KIN = {
     **dict.fromkeys(("--setup", "-s", "--conclude", "-C"), "--prepare COMMAND, which runs before each run"),
     **dict.fromkeys(("--cleanup", "-c"), "--prepare COMMAND, which runs before each run"),
     **dict.fromkeys(
-        ("--reference", "--reference-name"), "one more COMMAND, and `collector compare --baseline COMMAND`"
+        ("--reference", "--reference-name"), "one more COMMAND, and `collector compare --by command --baseline COMMAND`"
     ),
     "--show-output": "`collector logs RUN` afterwards",
     "--input": "< FILE",

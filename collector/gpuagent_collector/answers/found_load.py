@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuagent_collector.compare.matrix import Selection
-from gpuagent_collector.present.answer import Section
+from gpuagent_collector.metrics.result import SERVING
+from gpuagent_collector.present.answer import Legend, Section
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask
@@ -31,7 +32,7 @@ class Found:
     Attributes:
         kind: rate, concurrency or scale.
         limits: in words.
-        runs: number of searches.
+        run_ids, runs: the searches, and the number of those that found a load.
         highest: median over them.
         low, high: 95 % interval: the median's from six runs on, else all that the searches' own cover; None: open.
         erratic: share of the windows at the ends of the intervals that contradict them.
@@ -41,6 +42,7 @@ class Found:
     side: str
     kind: str
     limits: str
+    run_ids: tuple[str, ...]
     runs: int
     highest: float
     low: float | None
@@ -70,6 +72,7 @@ def _found(cell: Cell, kind: str, limits: str, facts: Facts) -> Found:
         side=cell.side,
         kind=kind,
         limits=limits,
+        run_ids=tuple(run.run_id for run in cell.runs),
         runs=len(values),
         highest=figures[f"highest_{kind}"],
         low=low,
@@ -82,7 +85,8 @@ def _found(cell: Cell, kind: str, limits: str, facts: Facts) -> Found:
 def longer_search(ask: Ask, chosen: Selection, found: Sequence[Found]) -> str | None:
     """Return the bench with more windows than searches had; None: they left no end open, or no bench makes the sides.
 
-    A server's name is no setting of it: its command or address is another one.
+    With more load generators where those were the limit. A server's name is no setting of it: its command or address
+    is another one.
     """
     facet = chosen.layout.facet
     is_varied = len(found) > 1
@@ -93,8 +97,10 @@ def longer_search(ask: Ask, chosen: Selection, found: Sequence[Found]) -> str | 
     varied = {"--find-windows": [str(max(_LONGER, 2 * round(windows)))]}
     if is_varied:
         varied[facet.option] = [one.side for one in found]
-    workload = chosen.layout.blocks[0].workload
-    return find_recorded(ask, chosen.layout.run_ids).workload_command(workload, varied)
+    recorded = find_recorded(ask, [run_id for one in found for run_id in one.run_ids])
+    if any(one.figures.get("client_limited", 0) > 0 for one in found):
+        varied["--clients"] = [str(2 * int(recorded.given.get("clients", "1")))]
+    return recorded.workload_command(SERVING, varied)
 
 
 def write_found(one: Found) -> str:
@@ -142,4 +148,4 @@ def found_table(found: Sequence[Found], figures: Mapping[str, str]) -> Table:
 def found_section(table: Table) -> Section:
     """Return the table with what its columns mean."""
     words = "Other figures are of the load at the interval's lower end; where that is open, of that of late windows."
-    return Section("Highest load within the limits", [table, words])
+    return Section("Highest load within the limits", [table, Legend("", words)])

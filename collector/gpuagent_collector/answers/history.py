@@ -58,7 +58,6 @@ class Level:
         runs: the number of runs.
         p_value: of the change before it; None: the series begins here.
         releases: facts that changed between the last run of the level before and the first of this one.
-        typical: the run whose figure is nearest to the median, of a day its first one.
     """
 
     first: datetime
@@ -70,7 +69,6 @@ class Level:
     highest: float
     p_value: float | None
     releases: tuple[Release, ...]
-    typical: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,8 +218,6 @@ def _make_series(
         first, last = starts[start], (starts[end] if end < len(values) else len(runs)) - 1
         # A change of level is placed to about one value.
         near = range(starts[start - 1] + 1, starts[start + 1] + 1) if p_value is not None else range(0)
-        middle = median(values[start:end])
-        typical = min(range(start, end), key=lambda index: abs(values[index] - middle))
         there = [release for index, release in releases if index in near]
         levels.append(
             Level(
@@ -230,11 +226,10 @@ def _make_series(
                 values=end - start,
                 runs=last - first + 1,
                 lowest=min(values[start:end]),
-                median=middle,
+                median=median(values[start:end]),
                 highest=max(values[start:end]),
                 p_value=p_value,
                 releases=tuple(there),
-                typical=runs[starts[typical]].run_id,
             )
         )
     beside = {release for one in levels for release in one.releases}
@@ -386,7 +381,7 @@ def render(history: History) -> Answer:
 
 
 def _next(history: History) -> str | None:
-    """Return the command that tests a changed fact, compares runs around a change, or makes those that are missing.
+    """Return the command that tests a changed fact, lists the runs that changed, or makes those that are missing.
 
     Where nothing changed, it shows the longest history's runs.
     """
@@ -403,9 +398,7 @@ def _next(history: History) -> str | None:
         return write_command("compare", {"--before": newest.releases[0].event, **history.request.words})
     for series in history.series:
         if series.levels[1:]:
-            # What a usual run of the last two levels differs in.
-            sides = [level.typical for level in series.levels[-2:]]
-            return write_command("compare", {"--by": "run"}, sides=sides)
+            return write_command("runs", {"--workload": series.workload})
     return write_command("show", {}, history.series[0].workload)
 
 

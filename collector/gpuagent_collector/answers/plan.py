@@ -145,9 +145,9 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
         plans = [plan for block in known if (plan := _plan(block, facts, metric, question))]
         if plans:
             plans.sort(key=lambda plan: -plan.runs)
-            spoken_runs = [[run for cell in plan.block.cells for run in cell.runs] for plan in _spoken_blocks(plans)]
-            recorded = find_recorded(ask, [run.run_id for run in spoken_runs[0]])
-            caveats = find_plan_caveats(ask, list(chain.from_iterable(spoken_runs)), runs)
+            planned = [[run for cell in plan.block.cells for run in cell.runs] for plan in plans]
+            recorded = find_recorded(ask, [run.run_id for run in planned[0]])
+            caveats = find_plan_caveats(ask, list(chain.from_iterable(planned)), runs)
             return Plan(
                 question=question, metric=metric, blocks=tuple(plans), recorded=recorded, caveats=tuple(caveats)
             )
@@ -320,12 +320,13 @@ def render(plan: Plan) -> Answer:
 def _next(plan: Plan) -> str | None:
     """Return the command that makes the new runs of the first workload; of many commands, of the commonest two.
 
-    None: it would be too long.
+    On several platforms the commonest one is run on each. None: it would be too long.
     """
     block = plan.blocks[0]
-    commands = [run.command for cell in block.block.cells for run in cell.runs]
+    runs = [run for cell in block.block.cells for run in cell.runs]
+    commands = [run.command for run in runs]
     commonest = [command for command, _ in Counter(commands).most_common(2)]
-    every = (commands, commonest)
+    every = (commonest[:1],) if len({run.platform for run in runs}) > 1 else (commands, commonest)
     found = (plan.recorded.repeat_command(each, block.block.workload, _rounds(block)) for each in every)
     return next(filter(None, found), None)
 
@@ -343,10 +344,6 @@ _REPEATS = (5, 7, 10, 20)
 _SHOWN_REPEATS = (7, 10, 20)
 # Of more workloads or settings, the sentence describes those that scatter least and most.
 _SPOKEN_BLOCKS = 2
-
-
-def _spoken_blocks(plans: Sequence[BlockPlan]) -> Sequence[BlockPlan]:
-    return plans if len(plans) <= _SPOKEN_BLOCKS else plans[:1]
 
 
 def answer(plan: Plan) -> str:
@@ -380,6 +377,9 @@ def answer(plan: Plan) -> str:
         runs = f"{_rounds(first)} runs a side, which show {_share(effect)} or more"
         each = ", given on each side," if command.startswith("gpuagent run ") else ""
         of_block = f" of {_name(first, plan)}" if len(blocks) > _SPOKEN_BLOCKS else ""
+        commands = {run.command for cell in first.block.cells for run in cell.runs}
+        if len(commands) > 2 and plan.recorded.repeat_command(list(commands), first.block.workload) is None:
+            of_block += ", of the two commands with the most runs"
         sentences.append(f"The next command{each} makes {runs.replace(',', f'{of_block},', 1)}.")
     return " ".join(sentences)
 
@@ -391,12 +391,12 @@ def _range_sentence(plan: Plan, title: str) -> str:
     for block, which in ((ordered[0], "least"), (ordered[-1], "most")):
         effect = block.least_effect(USUAL_REPEATS, plan.question.level)
         shown = "no difference" if effect is None else f"{_share(effect)} or more"
-        ends.append(f"{shown} of {_name(block, plan)}, whose equal runs scatter {which}")
+        ends.append(f"{shown} for {_name(block, plan)} (scatters {which})")
     kinds = "workloads" if len({each.block.workload for each in plan.blocks}) > 1 else "settings"
     of = f" of {plan.blocks[0].block.workload}" if kinds == "settings" else ""
     return (
         f"Over {len(plan.blocks)} {kinds}{of}, {USUAL_REPEATS} runs a side show a difference in {title} of {ends[0]}, "
-        f"and of {ends[1]} ({percent(POWERS[0])} power)."
+        f"of {ends[1]}; {percent(POWERS[0])} power."
     )
 
 

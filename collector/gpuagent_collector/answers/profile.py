@@ -108,9 +108,10 @@ def study_profile(
         return _study_medians(ask, runs, facet, values, each)
     for run_id in values:
         if run_id not in by_id:
-            of_workload = {"--workload": run_id} if any(run.workload == run_id for run in runs) else {}
-            known = f"`{write_command('runs', of_workload)}` lists runs, and --by takes values of something else"
-            raise MisuseError(f"{run_id} is no run and no platform; {known}")
+            known = f"is no run and no platform; `{write_command('runs', {})}` lists runs"
+            if any(run.workload == run_id for run in runs):
+                known = f"is a workload, whose runs are `{write_command('runs', {'--workload': run_id})}`"
+            raise MisuseError(f"{run_id} {known}")
     traced = traced_runs(ask)
     for run_id in values:
         if run_id not in traced:

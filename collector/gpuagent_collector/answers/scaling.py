@@ -26,6 +26,7 @@ from gpuagent_collector.present.answer import Answer, Caveat, Section, in_short
 from gpuagent_collector.present.human import in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.present.values import ABSENT
+from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import cancelled_caveat
 from gpuagent_collector.runs.data import Run
@@ -181,7 +182,9 @@ _SPOKEN_CURVES = 3
 
 def answer(study: Study, *, whole: bool = True) -> str:
     """Return the gain of each curve; of several, what takes the rest only on the `whole`."""
-    return " ".join(in_short(_sentences(study, whole=whole), most=_SPOKEN_CURVES))
+    unpriced = why_unpriced(study.facts)
+    money = [f"No cost: {unpriced}."] if unpriced else []
+    return " ".join([*in_short(_sentences(study, whole=whole), most=_SPOKEN_CURVES), *money])
 
 
 def _sentences(study: Study, *, whole: bool) -> list[str]:

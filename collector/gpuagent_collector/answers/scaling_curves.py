@@ -15,7 +15,7 @@ from gpuagent_collector.metrics import BY_NAME, Metric
 from gpuagent_collector.prices.price import ITEMS_PER_MONEY, Prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import differing_arguments, find_argument
+from gpuagent_collector.runs.arguments import USUAL_REPEATS, differing_arguments, find_argument
 from gpuagent_collector.runs.cells import CANCELLED
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
@@ -487,14 +487,17 @@ def _more_runs(ask: Ask, curve: Curve, *, is_open: bool) -> str | None:
         return None
     trials = [trial for row in curve.rows for trial in (*row.trials, *row.others)]
     workload, recorded = curve.settings.workload, find_recorded(ask, [trial.run.run_id for trial in trials])
+    fewest = min(len(row.trials) for row in curve.rows)
+    # After as many as are usual, twice as many.
+    repeats = 2 * fewest if fewest >= USUAL_REPEATS else None
     if not any(trial.parameters for trial in trials):
-        return recorded.repeat_command([trial.run.command for trial in trials], workload)
+        return recorded.repeat_command([trial.run.command for trial in trials], workload, repeats)
     given = [{name: value for name, value in trial.parameters.items() if name != "ranks"} for trial in trials]
     # A batch that grows with the ranks cannot be said by one option for each.
     if any(each != given[0] for each in given):
         return None
     ranks = [str(row.ranks) for row in curve.rows]
-    return recorded.sweep_command(workload, find_facet("parameter:ranks"), ranks)
+    return recorded.sweep_command(workload, find_facet("parameter:ranks"), ranks, repeats)
 
 
 def _what_there_is(trials: Sequence[RankedRun], elastic: Sequence[Run], by: By) -> str:

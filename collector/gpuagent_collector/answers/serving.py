@@ -99,12 +99,9 @@ def answer(study: Study) -> str:
 
 def _sentences(curve: Curve, study: Study) -> Iterator[str]:
     before = f"{name}: " if (name := tell_apart(curve, study)) else ""
-    if curve.limits.milliseconds:
-        kept = [_kept(side, curve, study) for side in curve.points]
-        yield f"{before}Within {write_limits(curve.limits)}, {'; '.join(kept)}."
+    for said in _kept_sentences(curve, study):
+        yield f"{before}{said}"
         before = ""
-        if all(curve.best(side) is points[-1] for side, points in curve.points.items()):
-            yield "The limit was not reached: load it higher to find it."
     title = _title(curve.limits.metric)
     for crossing in curve.crossings:
         side, baseline = crossing.side, next(iter(curve.points))
@@ -131,6 +128,17 @@ def _sentences(curve: Curve, study: Study) -> Iterator[str]:
                 yield from _seen_in_servers(side, points[-1], curve)
     if len(curve.points) == 1 and not curve.limits.milliseconds:
         yield f"{before}One side, and no limit: give one such as --ttft 200."
+
+
+def _kept_sentences(curve: Curve, study: Study) -> Iterator[str]:
+    """Yield the highest load within the limits of each side that was not searched for it."""
+    searched = {one.side for one in study.found}
+    sides = [side for side in curve.points if side not in searched]
+    if curve.limits.milliseconds and sides:
+        kept = "; ".join(_kept(side, curve, study) for side in sides)
+        yield f"Within {write_limits(curve.limits)}, {kept}."
+        if all(curve.best(side) is curve.points[side][-1] for side in sides):
+            yield "The limit was not reached: load it higher to find it."
 
 
 # Figures of servers that explain latency: the metric, in words, and from which difference on; below 0, less is slower.
@@ -264,8 +272,7 @@ def _section(curve: Curve, study: Study) -> Section:
     latency = Table((*first, *_latency(curve)), rows)
     output = Table((*first, *_output(study)), rows)
     parts: list[Part] = [Legend("", f"All runs agree in {agreed}.")] if agreed else []
-    ratios = f"; ratios of {_title(curve.limits.metric)} to the first side's" if len(curve.points) > 1 else ""
-    legend = Legend(f"Medians over runs{ratios}.", " ".join(notes))
+    legend = Legend("", " ".join(notes))
     heading = tell_apart(curve, study) or f"Latency by {curve.load}"
     return Section(heading, [*parts, latency, Legend("", output), legend])
 

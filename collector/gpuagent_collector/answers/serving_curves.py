@@ -47,6 +47,9 @@ Failures = Mapping[tuple[str, str], Counter[tuple[str, float]]]
 
 _ALPHA = 0.05
 
+# Of the requests that must keep the limits, as serve-load has it.
+USUAL_PERCENT = 90
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -215,14 +218,16 @@ def study_serving(
         raise GpuAgentError("no run measured a server under load; make some: gpuagent run serve-load --help")
     failures = _count_failures(chosen, {*request.values, request.baseline} if request.values else None)
     curves = [
-        _curve(load, json.loads(rest), blocks, chosen, failures, percent or 90, milliseconds)
+        _curve(load, json.loads(rest), blocks, chosen, failures, percent or USUAL_PERCENT, milliseconds)
         for (load, rest), blocks in groups.items()
     ]
     # Imported results may lack the percentile of the limit.
     curves = [curve for curve in curves if curve.points] or curves
     stem = f"{COST_PER_MILLION_ITEMS.stem}_"
     costs = tuple(metric for metric in chosen.facts.derived if metric.name.startswith(stem))
-    search, searched = (longer_search(ask, chosen, highest), None) if highest else _search_higher(ask, chosen, curves)
+    search, searched = _search_higher(ask, chosen, curves, {one.side for one in highest})
+    if search is None and highest:
+        search = longer_search(ask, chosen, highest)
     return Study(
         chosen=chosen,
         curves=tuple(curves),
@@ -233,13 +238,18 @@ def study_serving(
     )
 
 
-def _search_higher(ask: Ask, chosen: Selection, curves: Sequence[Curve]) -> tuple[str | None, str | None]:
-    """Return the command that searches from the highest load on, for the side that was loaded least, and that side."""
+def _search_higher(
+    ask: Ask, chosen: Selection, curves: Sequence[Curve], known: Collection[str]
+) -> tuple[str | None, str | None]:
+    """Return the command that searches from the highest load on, for the side that was loaded least, and that side.
+
+    Sides whose limit is `known` are not searched again.
+    """
     open_ends = [
         (points[-1].load, curve, side)
         for curve in curves
         for side, points in curve.points.items()
-        if curve.limits.milliseconds and curve.best(side) is points[-1]
+        if curve.limits.milliseconds and curve.best(side) is points[-1] and side not in known
     ]
     if not open_ends:
         return None, None
@@ -249,7 +259,8 @@ def _search_higher(ask: Ask, chosen: Selection, curves: Sequence[Curve]) -> tupl
     if not recorded.given:
         return None, None
     limits = {f"slo-{kind}": f"{most:g}" for kind, most in curve.limits.milliseconds.items()}
-    searched = {**limits, "slo-percent": f"{curve.limits.percent:g}", "find": curve.load, curve.load: f"{level:g}"}
+    percent = {} if curve.limits.percent == USUAL_PERCENT else {"slo-percent": f"{curve.limits.percent:g}"}
+    searched = {**limits, **percent, "find": curve.load, curve.load: f"{level:g}"}
     words = write_parameters(recorded.given | searched)
     return harmless(shlex.join(["gpuagent", "bench", "serve-load", *words, *recorded.options])), side
 
@@ -328,7 +339,7 @@ def _curve(
 def _own_limits(settings: Mapping[str, Any]) -> Limits:
     """Return the limits that are parameters of runs."""
     own = {kind: float(settings[f"slo-{kind}"]) for kind in LIMITED if settings.get(f"slo-{kind}") is not None}
-    percent = float(settings.get("slo-percent") or 90)
+    percent = float(settings.get("slo-percent") or USUAL_PERCENT)
     return Limits(percent=int(percent) if percent.is_integer() else percent, milliseconds=own)
 
 

@@ -335,6 +335,7 @@ def render(showing: Showing) -> Answer:
     if not text:  # several workloads: the one with most runs
         block = max(comparison.layout.blocks, key=lambda block: sum(len(cell.runs) for cell in block.cells))
         command = write_command("show", {}, block.workload)
+    shown_anyway = _OF_SIDES if details else ("different_commands",) if showing.by_command else ()
     if details:
         heading = f"Run {details.row['run_id']}"
         parts = [replace(details_table(details), most=_FIRST_PROPERTIES, more=lambda _rows: None)]
@@ -345,7 +346,7 @@ def render(showing: Showing) -> Answer:
         ),
         parts=parts,
         sections=list(_sections(showing)),
-        caveats=[caveat for caveat in comparison.caveats if not details or caveat.code not in _OF_SIDES],
+        caveats=[caveat for caveat in comparison.caveats if caveat.code not in shown_anyway],
         next=command,
         more="every property, metric, chart and kernel",
         facts={

@@ -244,7 +244,7 @@ def _rungs(foot: Settings, top: Settings) -> Iterator[Rung]:
     now = foot
     simple = (
         ("CPU threads", "threads", lambda value: value),
-        ("CPU limit", "cpus", lambda value: f"{value:g} cores"),
+        ("CPU limit", "cpus", lambda value: f"{value:g} core{'' if value == 1 else 's'}"),
         ("memory limit", "memory_bytes", memory_text),
         ("interference", "interference", lambda value: value),
     )

@@ -221,7 +221,8 @@ def _what_is_drawn(_context: click.Context, _argument: click.Parameter, what: st
 def _metric_is_first(_context: click.Context, _option: click.Parameter, metric: str | None) -> None:
     if metric is not None:
         raise MisuseError(
-            f"plot takes the metric as its first argument: `collector plot {shlex.quote(metric)} -o plot.png`"
+            "plot takes no --metric: its first word is the metric, or a kind of figure that has its own; "
+            f"`collector plot {shlex.quote(metric)} -o plot.png`"
         )
 
 
@@ -259,6 +260,13 @@ def _ending_in(*endings: str) -> Callable[[click.Context, click.Parameter, Path 
         return path
 
     return check
+
+
+def _figure(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    if path is None and not context.resilient_parsing:
+        what = str(context.params.get("what", "KIND")).partition(",")[0]
+        raise MisuseError(f"-o is missing: add -o {what}.png, or the name of another .png, .svg or .pdf")
+    return _ending_in(*_FIGURES)(context, option, path)
 
 
 _FORCE = click.option("--force", is_flag=True, help="Replace an existing FILE.")
@@ -464,10 +472,9 @@ ANSWERS: Mapping[str, AnswerCommand] = {
                 "-o",
                 "--output",
                 "path",
-                required=True,
                 metavar="FILE",
                 type=_PATH,
-                callback=_ending_in(*_FIGURES),
+                callback=_figure,
                 help="The figure: FILE.png, FILE.svg or FILE.pdf.",
             ),
             click.option(

@@ -112,7 +112,7 @@ def report(ask: "Ask", *, source: str, place: Sequence[str], path: Path, inline:
     with appearing(path) as unfinished:
         unfinished.write_text(page, encoding="utf-8")
     columns = shutil.get_terminal_size().columns
-    for paragraph in answer(made.comparison, most=1).splitlines():
+    for paragraph in answer(made.comparison, most=1).replace(" in the table.", " on the page.").splitlines():
         click.echo(textwrap.fill(paragraph, columns))
     click.echo(f"{path}: {in_unit('bytes')(path.stat().st_size)}, a page for a browser")
     further = find_next(made.comparison, reported=True)

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
+from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,8 @@ def command(table: str | None, output_format: OutputFormat, metrics: bool) -> No
     if not chosen:
         close = get_close_matches(str(table), [each.name for each in tables], n=1)
         hint = f"did you mean {close[0]}?" if close else "`collector schema` lists all tables"
+        if Path(str(table)).is_file():
+            hint = "it takes none, since all have the same tables: `collector schema`"
         raise MisuseError(f"the store has no table {table}; {hint}")
     if output_format is OutputFormat.TABLE:
         if table is None:

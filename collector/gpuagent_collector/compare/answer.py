@@ -19,7 +19,7 @@ from gpuagent_collector.present.answer import in_short, join_sentences
 from gpuagent_collector.present.human import Notation, change, in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
-from gpuagent_collector.runs.cells import Layout, first_few, tell_apart
+from gpuagent_collector.runs.cells import Block, Layout, first_few, tell_apart
 from gpuagent_collector.runs.facets import Facet
 from gpuagent_collector.runs.words import could_hide, interval, percent, spoken, statuses
 from gpuagent_collector.statistics.repeats import POWERS
@@ -54,7 +54,7 @@ def describe_sides(comparison: Comparison, *, most: int) -> str:
             spread = ""
             if figure.runs > 1:
                 spread = f", the median of {figure.runs:,} runs from {scale.write_bare(figure.lowest)}"
-                spread += f" to {scale.write_bare(figure.highest)}"
+                spread += f" to {scale.write(figure.highest)}"
             title = spoken(row.metric, comparison.request.stat)
             sentences.append(f"{name}: {title} is {scale.write(figure.median)}{where}{spread}.")
     if not sentences:
@@ -216,7 +216,6 @@ _SMALL_RATIO = 0.05
 _LOADS = (
     "cpu_percent",
     "process_cpu_cores",
-    "memory_used_bytes",
     "gpu_utilization_percent",
     "sm_active_percent",
     "gpu_memory_used_bytes",
@@ -233,7 +232,7 @@ def answer(comparison: Comparison, *, most: int = 3) -> str:
     said = [*costs, *results] if is_cost_first(comparison) else [*results, *costs]
     layout, needed = comparison.layout, comparison.needed
     # The repeats that would show the largest difference, where none is shown and a plan has them.
-    if needed and not comparison.figures.differs and needed.test.block.workload != SERVING:
+    if needed and not comparison.figures.differs and _is_planned_so(comparison, needed.test.block):
         runs = f"{needed.words} runs a side ({percent(POWERS[0])} power)"
         where = f" of {tell_apart(needed.test.block, layout.blocks, briefly=True)}" if len(layout.blocks) > 1 else ""
         said.append(f"Showing a difference of {needed.percent:g} %{where} takes {runs}.")
@@ -249,6 +248,15 @@ def answer(comparison: Comparison, *, most: int = 3) -> str:
         first = len(said) - len(reasons)
         said[first] = f"\n{said[first]}"
     return join_sentences(said)
+
+
+def _is_planned_so(comparison: Comparison, block: Block) -> bool:
+    """Return whether the next command makes the repeats, or is a plan of just these runs, which has the same number."""
+    if block.workload == SERVING or comparison.again:
+        return block.workload != SERVING
+    runs = [run for cell in block.cells for run in cell.runs]
+    every = [run for run in comparison.runs if run.workload == block.workload and run.status == "succeeded"]
+    return len(runs) == len(every) and len({run.experiment for run in runs}) == 1
 
 
 def _named_once(sentences: Sequence[str], layout: Layout) -> list[str]:
@@ -363,10 +371,12 @@ def _best_sentence(comparison: Comparison, best: Test) -> str:
         shown = f"{len(behind)} of the {len(tests)} others are" if len(behind) < len(tests) else "all others are"
         if not behind:
             return f"{first} ({value}); no other is shown to differ."
-        others = f"{shown} shown to be {'lower' if is_higher else 'higher'}"
         nearest = min(behind, key=lambda test: abs(test.other.median - test.baseline.median))
         by = f"{_how_much(nearest, replace(metric, better=None))} {facet.where(nearest.other.side)}"
-        return f"{first} ({value}); {others}, {by} ({interval(nearest.judgement.shift)}, {_number(nearest)})."
+        others = f"{shown} shown to be {'lower' if is_higher else 'higher'}, {by}"
+        if len(behind) == 1 < len(tests):
+            others = f"of the others only one is shown to be {'lower' if is_higher else 'higher'}, {by}"
+        return f"{first} ({value}); {others} ({interval(nearest.judgement.shift)}, {_number(nearest)})."
     how = _how_much(best, replace(metric, better=None))
     than = {
         Verdict.DIFFERS: f"{how} {_than(how)} {facet.where(best.baseline.side)}",

@@ -274,7 +274,8 @@ def find_sweep(layout: Layout) -> str | None:
 def find_experiment(layout: Layout) -> str | None:
     """Return the experiment of a sweep with the most runs, the newest of several; None: all runs are of one."""
     runs: Counter[str] = Counter()
-    commands: dict[str, set[Command]] = defaultdict(set)
+    is_of_arguments = any(part.argument for part in layout.facet.parts)
+    swept: dict[str, set[Command | str | None]] = defaultdict(set)
     newest: dict[str, datetime] = {}
     others = False
     for run in layout.runs:
@@ -282,10 +283,10 @@ def find_experiment(layout: Layout) -> str | None:
             others = True
             continue
         runs[run.experiment] += 1
-        commands[run.experiment].add(run.command)
+        swept[run.experiment].add(run.side if is_of_arguments else run.command)
         if run.started_at:
             newest[run.experiment] = max(run.started_at, newest.get(run.experiment, run.started_at))
-    whole = [name for name in runs if len(commands[name]) > 1]
+    whole = [name for name in runs if len(swept[name]) > 1]
     if not whole or (len(runs) == 1 and not others):
         return None
     first = datetime.min.replace(tzinfo=timezone.utc)

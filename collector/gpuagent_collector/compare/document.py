@@ -36,13 +36,13 @@ from gpuagent_collector.compare.tables import (
 )
 from gpuagent_collector.metrics import BY_NAME
 from gpuagent_collector.metrics.result import SERVING
-from gpuagent_collector.present.answer import Answer, Part, Section, plain
+from gpuagent_collector.present.answer import Answer, Part, Section, add_sentence, plain
 from gpuagent_collector.present.chart import Chart
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import parse_arguments
 from gpuagent_collector.runs.cells import CANCELLED, Cell, Layout, describe, tell_apart
-from gpuagent_collector.runs.facets import name_sides
+from gpuagent_collector.runs.facets import find_facet, name_sides
 from gpuagent_collector.runs.job_runs import name_of_job, take_jobs
 from gpuagent_collector.runs.specs import spec_table
 from gpuagent_collector.runs.words import write_command
@@ -103,11 +103,7 @@ def _with_choice(answer: Answer, comparison: Comparison, request: Request) -> An
     reason = f"All runs are on {platform}, so they are compared by {layout.facet.spoken}."
     if chosen != request.experiment:
         reason = f"Of the experiments on {platform} this is {chosen}, which has the most runs."
-    said = []
-    for text in (answer.text, answer.short or answer.text):
-        result, line, because = text.partition("\n")
-        said.append(f"{result} {reason}{line}{because}")
-    return replace(answer, text=said[0], short=said[1])
+    return add_sentence(answer, reason)
 
 
 def compare_what_differs(ask: Ask, request: Request) -> Comparison:
@@ -115,11 +111,20 @@ def compare_what_differs(ask: Ask, request: Request) -> Comparison:
 
     By commands or their arguments, of several experiments it is the one with the most runs.
     """
-    comparison = compare(ask, request)
+    try:
+        comparison = compare(ask, request)
+    except MisuseError:
+        # Sides by the names that they have in that experiment alone.
+        if request.experiment or request.where or not find_facet(request.by).is_of_arguments:
+            raise
+        alone = find_experiment(compare(ask, replace(request, values=(), baseline=None)).layout)
+        if alone is None:
+            raise
+        return compare(ask, replace(request, experiment=alone))
     is_free = not (request.values or request.baseline or request.where or request.experiment)
     facet = find_sweep(comparison.layout) if request.is_usual else None
     alone = None
-    if is_free and (facet == "command" or any(part.argument is not None for part in comparison.layout.facet.parts)):
+    if is_free and (facet == "command" or comparison.layout.facet.is_of_arguments):
         alone = find_experiment(comparison.layout)
     if not facet and not alone:
         return comparison
@@ -261,6 +266,8 @@ _TEST = (
 )
 
 
+# Rows of workloads side by side that a terminal shows.
+_MOST_WORKLOADS = 8
 # Of a heading, which a terminal would cut.
 _MOST_CHARACTERS = 76
 
@@ -282,7 +289,9 @@ def first_parts(comparison: Comparison) -> tuple[str, list[Part]]:
         is_short = len(by) + len(sides) < _MOST_CHARACTERS
         return f"{by}: {sides if is_short else f'{len(layout.sides)} {layout.facet.plural}'}", parts
     heading = f"Values of {sides}" if len(layout.sides) == 1 else f"Values by {layout.facet.spoken}: {sides}"
-    return heading, [overview_table(comparison)]
+    # Of different work fewer rows leave the sentence on the screen.
+    most = _MOST_WORKLOADS if comparison.layout.facet.describes else None
+    return heading, [replace(overview_table(comparison), most=most)]
 
 
 def part_sections(comparison: Comparison) -> Iterator[Section]:

@@ -69,9 +69,10 @@ def verdict_table(comparison: Comparison) -> Table:
         reference = (scale.write_bare if unit else scale.write)(row.baseline.median)
         return f"{scale.write_bare(row.other.median)} / {reference}"
 
+    are_pairs = all(test.pairs for test in figures.tests)
     columns = (
         Column(None, title, name, left=True),
-        Column(None, "runs", _runs),
+        Column(None, "pairs", _pairs) if are_pairs else Column(None, "runs", _runs),
         Column(None, spoken(figures.primary, comparison.request.stat) + (f", {unit}" if unit else ""), medians),
         Column(None, "ratio [interval]", _ratio),
         Column(None, "verdict", _verdict),
@@ -132,6 +133,10 @@ def _runs(row: Test | Overall) -> str:
     if isinstance(row, Overall):
         return ""
     return f"{row.pairs:,} pairs" if row.pairs else f"{row.other.runs:,} / {row.baseline.runs:,}"
+
+
+def _pairs(row: Test | Overall) -> str:
+    return f"{row.pairs:,}" if isinstance(row, Test) else ""
 
 
 def _ratio(row: Test | Overall) -> str:

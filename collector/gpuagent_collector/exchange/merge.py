@@ -247,7 +247,7 @@ def join_stores(files: Sequence[Path]) -> Iterator[JoinedReader]:
                     for name, of_file in zip(names, runs, strict=True):
                         connection.execute(_MARK, [utc_now(), json.dumps({_LABEL: name}), sorted(of_file)])
         reader = JoinedReader(spec)
-        reader.source = f"the stores {' and '.join(names)}"
+        reader.source = f"the store{'s' if len(names) > 1 else ''} {' and '.join(names)}"
         reader.by, reader.sides = ("platform", every) if are_platforms else (f"label:{_LABEL}", names)
         try:
             yield reader

@@ -112,7 +112,6 @@ def _set_axis(axes: Axes, which: str, axis: Axis) -> None:
 
 
 _MOST_PANELS = 24
-_MOST_SAID = 3
 # Of a title, beside the names of the bars.
 _CHARACTERS_PER_MM = 0.45
 
@@ -154,18 +153,11 @@ def draw_frontier(chosen: Selection, width_mm: float, *, delta: float) -> Pictur
     """
     layout, facts = chosen.layout, chosen.facts
     found: list[Panel] = []
-    said: list[str] = []
     for block in layout.blocks:
         ranked = rank([block], facts, {"time": 1.0}, delta=delta, alpha=0.05 / layout.looks)
         standings = ranked[0].standings if ranked else ()
         efficient = [standing.side for standing in standings if standing.is_efficient]
         title = label_row(block, layout) if len(layout.blocks) > 1 else ""
-        names = " or ".join(map(layout.facet.name_side, efficient))
-        said += (
-            [f"{tell_apart(block, layout.blocks)}: no other side takes less of everything than {names}."]
-            if names
-            else []
-        )
         found += [replace(panel, title=title) for panel in frontier_panels(block, facts, layout.sides, efficient)]
     if not found:
         raise GpuAgentError("no frontier to draw: no run has energy or cost; give --prices, or sample the GPUs' power")
@@ -176,9 +168,7 @@ def draw_frontier(chosen: Selection, width_mm: float, *, delta: float) -> Pictur
     marks = "Each run is a small mark, the median of a side a large one; down and to the left is better."
     runs = _runs(len(each.xs) for each in series if each.look is Look.SMALL)
     note = f"{marks} {line}{runs}.{_rest(len(panels), len(found), 'panels')}"
-    picture = draw_panels(panels, note, width_mm, columns=2 if panels[1:] else 1)
-    picture.said = " ".join(said[:_MOST_SAID])
-    return picture
+    return draw_panels(panels, note, width_mm, columns=2 if panels[1:] else 1)
 
 
 def draw_rooflines(study: roofline.Study, width_mm: float) -> Picture:

@@ -14,7 +14,7 @@ from gpuagent_collector.answers.serving import answer as say_serving
 from gpuagent_collector.answers.serving_curves import choose_study
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.answer import answer as say_comparison
-from gpuagent_collector.compare.comparison import Request, compare
+from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.compare.document import compare_what_differs
 from gpuagent_collector.compare.matrix import Selection, choose_runs, stats_in, tabulate_runs
 from gpuagent_collector.metrics import BY_NAME, hint_at
@@ -31,6 +31,9 @@ from gpuagent_collector.plot.picture import Picture, in_style
 from gpuagent_collector.plot.rows import draw_bars, draw_dots
 from gpuagent_collector.plot.workloads import COLLECTIVES, MEMORY_LIMIT, draw_links, draw_split
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.recommend.answer import answer as say_recommendation
+from gpuagent_collector.recommend.study import Request as RecommendRequest
+from gpuagent_collector.recommend.study import recommend
 from gpuagent_collector.runs.cells import choose_sides
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import find_facet
@@ -103,7 +106,8 @@ def _draw_whole(ask: Ask, asked: PlotRequest) -> Picture:
             study = choose_study(ask, request, percent=asked.percent, milliseconds=asked.milliseconds)
             return _saying(draw_serving(study, width_mm), say_serving(study))
         case "frontier":
-            return draw_frontier(choose_runs(ask, request, rows), width_mm, delta=request.delta)
+            chosen = choose_runs(ask, request, rows)
+            return _saying(draw_frontier(chosen, width_mm, delta=request.delta), _recommend(ask, request, chosen))
         case "because":
             comparison = compare_what_differs(ask, replace(request, series=False))
             return _saying(draw_because(comparison, width_mm), say_comparison(comparison, most=1))
@@ -123,6 +127,24 @@ def _of_workload(ask: Ask, name: str, request: Request, workload: str) -> Reques
     return replace(request, workload=workload)
 
 
+def _recommend(ask: Ask, request: Request, chosen: Selection) -> str:
+    """Return which side of one workload is best, in words; '' for several workloads, or where that is unknown."""
+    workloads = {block.workload for block in chosen.layout.blocks}
+    if len(workloads) > 1:
+        return ""
+    asked = RecommendRequest(
+        workload=workloads.pop(),
+        by=request.by,
+        experiment=request.experiment,
+        where=request.where,
+        prices=request.prices,
+        delta=request.delta,
+    )
+    with suppress(GpuAgentError):
+        return say_recommendation(recommend(ask, asked), most=1)
+    return ""
+
+
 def _saying(picture: Picture, words: str) -> Picture:
     picture.said = words
     return picture
@@ -135,7 +157,8 @@ def _draw_metrics(ask: Ask, asked: PlotRequest) -> Picture:
     if asked.kind in (None, Kind.DOTS, Kind.BARS):
         # A figure is drawn of runs, too, that cannot be compared, and of what runs report by step.
         with suppress(GpuAgentError):
-            comparison = compare(ask, replace(request, metric=asked.names[0], series=False))
+            comparison = compare_what_differs(ask, replace(request, metric=asked.names[0], series=False))
+            request = replace(request, by=comparison.request.by, experiment=comparison.request.experiment)
     chosen = choose_runs(ask, request, find_facet(asked.rows), stats_in(asked.names), known=comparison)
     kind = asked.kind or _choose_kind(ask, asked.names, chosen)
     if kind is Kind.TIME:

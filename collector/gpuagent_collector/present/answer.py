@@ -186,6 +186,15 @@ class Answer:
         return [{key: _flat(plain(value)) for key, value in line.items()} for line in lines]
 
 
+def add_sentence(answer: Answer, sentence: str) -> Answer:
+    """Return the answer with a sentence more at the end of its first paragraph."""
+    said = []
+    for text in (answer.text, answer.short or answer.text):
+        result, line, because = text.partition("\n")
+        said.append(f"{result} {sentence}{line}{because}")
+    return replace(answer, text=said[0], short=said[1])
+
+
 def plain(value: Any) -> Any:
     """Return a value as JSON has it: tables, dataclasses and mappings as objects, enums by their value."""
     match value:

@@ -212,13 +212,15 @@ def _table(grid: Grid, width: int) -> RenderableType:
     if table_width(widths) > width:
         # Headings within the table are folded before its cells.
         first = max(cell_len(row[0]) for row in (grid.header, *grid.rows) if len(row) > 1)
-        table.columns[0].max_width = max(first, width - GAP - table_width(widths[1:]))
+        others = widths[1:]
         least = _least_widths(grid)
         figures = [narrow if figure else None for narrow, figure in zip(least, grid.right_columns(), strict=True)]
         names = [min(most, _NAME_WIDTH) for most, narrow in zip(widths, figures, strict=True) if narrow is None]
         if table_width([*names, *filter(None, figures)]) <= width:  # then names are folded before figures
             for column, narrow in zip(table.columns, figures, strict=True):
                 column.width = narrow
+            others = [narrow or most for narrow, most in zip(figures[1:], widths[1:], strict=True)]
+        table.columns[0].max_width = max(first, width - GAP - table_width(others))
     for row in grid.rows:
         if len(row) == 1:
             table.add_row(Text(harmless(row[0]), style="bold"))

@@ -10,12 +10,12 @@ from gpuagent_collector.compare import comparison
 from gpuagent_collector.compare import document as comparing
 from gpuagent_collector.compare.answer import ALONE
 from gpuagent_collector.compare.because import say
-from gpuagent_collector.compare.comparison import compare, find_experiment, find_sweep
+from gpuagent_collector.compare.comparison import compare, find_sweep
 from gpuagent_collector.compare.parts import because_table, with_bars
 from gpuagent_collector.compare.tables import OF_RATIOS, is_far_from_medians
 from gpuagent_collector.errors import OneSideError
 from gpuagent_collector.metrics.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PERCENT, Bound, Limit
-from gpuagent_collector.present.answer import Answer, Legend, Part, Section, join_sentences
+from gpuagent_collector.present.answer import Answer, Legend, Part, Section, add_sentence, join_sentences
 from gpuagent_collector.present.human import in_unit, notation, per, ratio, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.present.values import ABSENT
@@ -23,11 +23,11 @@ from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.recommend.ranking import Ranking, Standing
 from gpuagent_collector.recommend.study import Reasons, Recommendation, Request, find_reasons, recommend
-from gpuagent_collector.runs.cells import describe, tell_apart
+from gpuagent_collector.runs.cells import describe, match_runs, tell_apart
 from gpuagent_collector.runs.facets import Facet, find_facet
 from gpuagent_collector.runs.find import find_workload
 from gpuagent_collector.runs.words import could_hide, interval, percent, write_command, write_shift
-from gpuagent_collector.statistics.shift import Scale
+from gpuagent_collector.statistics.shift import Scale, least_pairs
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.text import counted
 
@@ -68,6 +68,9 @@ def answer(recommendation: Recommendation, *, most: int = _SPOKEN_RANKINGS) -> s
     sentences: list[str] = []
     for (ranking, reasons), because in zip(recommendation.reasoned[:most], recommendation.because, strict=False):
         sentences += _choice(ranking, recommendation)
+        request = recommendation.request
+        if request.prices and request.weights is None and "cost" not in recommendation.weights:
+            sentences.append(f"Cost is not compared: {why_unpriced(recommendation.facts)}.")
         if because:
             said = say(because, layout.facet, recommendation.specs, layout.sides)
             sentences += [f"\n{said}"] if said else []
@@ -222,17 +225,20 @@ _MARK = "●"
 def answer_recommend(ask: Ask, **asked: Any) -> Answer:
     """Answer the command; `asked` are the fields of a request. One side alone is described by its values."""
     if asked["workload"] is None:
-        given = {name: asked[name] for name in ("experiment", "where")}
-        asked["workload"] = find_workload(ask, find_facet(asked["by"]), **given)
+        conditions = {name: asked[name] for name in ("experiment", "where")}
+        asked["workload"] = find_workload(ask, find_facet(asked["by"]), **conditions)
     try:
-        return render(recommend(ask, Request(**asked)))
+        found = recommend(ask, Request(**asked))
     except OneSideError:
         described = {name: asked[name] for name in ("by", "workload", "experiment", "where", "prices")}
-        found = compare(ask, comparison.Request(**described, series=False))
-        by = find_sweep(found.layout) if asked["by"] == "platform" else None
-        if by == "command" and asked["experiment"] is None:
-            asked["experiment"] = find_experiment(found.layout)
-        return render(recommend(ask, Request(**{**asked, "by": by}))) if by else describe_side(ask, found)
+        side = compare(ask, comparison.Request(**described, series=False))
+        by = find_sweep(side.layout) if asked["by"] == "platform" else None
+        if by is None:
+            return describe_side(ask, side)
+        found = recommend(ask, Request(**{**asked, "by": by}))
+    chosen, answered = found.request.experiment, render(found)
+    reason = f"Of several experiments this is {chosen}, which has the most runs."
+    return answered if chosen == asked["experiment"] else add_sentence(answered, reason)
 
 
 def describe_side(ask: Ask, found: comparison.Comparison) -> Answer:
@@ -390,6 +396,20 @@ def _chance(share: float) -> str:
 _FEW_PAIRS = 3
 
 
+def _tested_together(ranking: Ranking) -> str:
+    """Return what differs from the tests of `compare`, a sentence or two; '' for a few sides."""
+    pairs = comb(len(ranking.standings), 2)
+    # Of three sides there is no room for it, and little that is wider.
+    if pairs <= _FEW_PAIRS:
+        return ""
+    first, second, *_ = ranking.standings
+    matched = len(match_runs(ranking.block.cell(first.side), ranking.block.cell(second.side)))
+    if 0 < matched < least_pairs(pairs):
+        few = f"too many for {matched} pairs of runs, which count as independent runs here, unlike in `compare`"
+        return f" {pairs} pairs of sides are tested together, {few}."
+    return f" Wider intervals than in `compare`: {pairs} pairs are tested together."
+
+
 def _legend(ranking: Ranking, recommendation: Recommendation) -> Legend:
     weights, prices = recommendation.weights, recommendation.request.prices
     weighed = next(iter(weights))
@@ -397,10 +417,7 @@ def _legend(ranking: Ranking, recommendation: Recommendation) -> Legend:
         weighed = f"geometric mean of {', '.join(map(_weighed, weights.items()))}"
     titles = ", ".join(f"{one.what} per {one.per}" for one in ranking.criteria)
     line = f"Score: {weighed}, against the best side's."
-    pairs = comb(len(ranking.standings), 2)
-    # Of three sides there is no room for it, and little that is wider.
-    if pairs > _FEW_PAIRS:
-        line += f" Wider intervals than in `compare`: {pairs} pairs are tested together."
+    line += _tested_together(ranking)
     for standing in ranking.standings if len(weights) == 1 else ():
         medians = standing.medians[weighed], ranking.standings[0].medians[weighed]
         if standing.judgement and is_far_from_medians(standing.judgement.shift, *medians):

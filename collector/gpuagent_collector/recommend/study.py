@@ -8,6 +8,7 @@ from gpuagent_collector.answers.roofline_points import Trial, find_ceilings, loa
 from gpuagent_collector.compare.because import Because, find_because, find_product
 from gpuagent_collector.compare.caveats import OF_TESTS
 from gpuagent_collector.compare.caveats import find_caveats as find_caveats_of_comparison
+from gpuagent_collector.compare.comparison import find_experiment
 from gpuagent_collector.compare.figures import Evidence, compute_figures
 from gpuagent_collector.compare.needed import find_needed
 from gpuagent_collector.errors import OneSideError
@@ -29,7 +30,7 @@ from gpuagent_collector.statistics.shift import least_pairs
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError
 
-_GRAVEST = ("failed_sides", "joined", "foreign_load", "unpriced")
+_GRAVEST = ("failed_sides", "joined", "foreign_load")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +197,11 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
         raise OneSideError(
             f"all runs of {request.workload} have the {facet.spoken} {layout.sides[0]}: nothing to choose between"
         )
+    if facet.is_of_arguments and not (request.experiment or request.where):
+        # Those of another experiment may differ in what the facet does not name.
+        alone = find_experiment(layout)
+        if alone:
+            return recommend(ask, replace(request, experiment=alone))
     facts = with_costs(ask, load_facts(ask, layout.run_ids), request.prices)
     alpha = 0.05 / layout.looks
     for weights in [request.weights] if request.weights else [{"cost": 1.0}, {"time": 1.0}]:

@@ -246,11 +246,7 @@ def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseli
     if baseline and baseline not in chosen:
         chosen.append(baseline)
     if not chosen:
-        parameters = [json.loads(text) for text in {run.parameters for run in runs}]
-        differing = sorted({name for one in parameters for name in distinguishing(one, parameters) if can_name(name)})
-        by = ",".join(f"parameter:{name}" for name in differing)
-        remedy = f"--by {by} compares what differs in built-in workloads" if by else "try another --by"
-        raise NothingToCompareError(f"nothing to compare: no run has a value of {facet.spoken}; {remedy}")
+        raise NothingToCompareError(_why_no_side(runs, facet))
     if facet.name == "run" and not asked and len(chosen) > _MOST_SINGLE:
         raise MisuseError(
             f"{len(chosen)} single runs are too many sides; name two: `collector compare --by run A B`; "
@@ -266,6 +262,19 @@ def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseli
         elif facet.usual == first or any(part.argument is not None for part in facet.parts):
             first = next(side for side in often if side != facet.usual)
     return tuple(sorted(chosen, key=lambda value: value != first))
+
+
+def _why_no_side(runs: Sequence[Run], facet: Facet) -> str:
+    """Return that no run has a value of the facet, and what was meant, or what differs instead."""
+    parameters = [json.loads(text) for text in {run.parameters for run in runs}]
+    differing = sorted({name for one in parameters for name in distinguishing(one, parameters) if can_name(name)})
+    by = ",".join(f"parameter:{name}" for name in differing)
+    kind, _, name = facet.name.partition(":")
+    close = get_close_matches(name, sorted({key for one in parameters for key in one}), n=1)
+    if kind == "parameter" and close and close[0] != name:
+        return f"no run has the parameter {name}; did you mean --by parameter:{close[0]}?"
+    remedy = f"--by {by} compares what differs in built-in workloads" if by else "try another --by"
+    return f"nothing to compare: no run has a value of {facet.spoken}; {remedy}"
 
 
 def _check_arguments(runs: Sequence[Run], facet: Facet) -> None:

@@ -71,6 +71,11 @@ class Facet:
         """The single facets of which it consists."""
         return self.joined or (self,)
 
+    @property
+    def is_of_arguments(self) -> bool:
+        """Return whether it is of commands or their arguments, alone or beside others."""
+        return any(part.argument is not None for part in self.parts)
+
 
 # A program of the user's own has no parameters; a built-in workload has no value.
 _OWN_PROGRAM = "CASE WHEN coalesce(CAST(run.parameters AS VARCHAR), '{}') = '{}' THEN run.workload END"
@@ -179,7 +184,8 @@ def _find_one(name: str) -> Facet:
     kinds = get_close_matches(kind, _KEYED, n=1, cutoff=0.5 if key else 0.7)
     close = [f"{kinds[0]}:{key or 'NAME'}"] if kinds else get_close_matches(name, names, n=1, cutoff=0.7)
     own = name if can_name(name) else "NAME"
-    known = f"there are {', '.join(names)}, argument:{own} of commands, parameter:{own} of workloads and label:{own}"
+    known = f"of a workload, a command or a label it is parameter:{own}, argument:{own} or label:{own}"
+    known += f"; else there are {', '.join(names)}"
     if name == "experiment":
         known = "--experiment NAME takes one alone, and --by label:KEY compares runs by a label"
     raise MisuseError(f"--by {name} is unknown; {f'did you mean {close[0]}?' if close else known}")

@@ -116,6 +116,19 @@ class Choice:
         return {f"--{name}": "" if value is True else value for name, value in self.conditions.items()}
 
 
+# How a condition of --param begins, with its name.
+_PARAMETER = re.compile(r"""\(json_extract_string\(parameters, '\$\."([^"]+)"'\)""")
+
+
+def _why_no_run(where: str) -> str:
+    """Return the condition that no run satisfies, as it was given."""
+    named = _PARAMETER.match(where)
+    if named is None:
+        return f"no run satisfies --where {where}"
+    own = f"those of your own programs are compared by --by argument:{named[1]}"
+    return f"no run of a built-in workload has this --param {named[1]}; {own}"
+
+
 def find_runs(
     ask: Ask,
     facet: Facet,
@@ -145,7 +158,7 @@ def find_runs(
     if chosen:
         raise GpuAgentError(f"these runs only warm up; to see them, give --experiment {chosen[-1].experiment}")
     if runs:
-        raise MisuseError(f"no run satisfies --where {where}")
+        raise MisuseError(_why_no_run(where or ""))
     for column, value in (("workload", workload), ("experiment", experiment)):
         if value is not None:
             present = [row["value"] for row in ask(_PRESENT.format(column=column))]

@@ -181,6 +181,7 @@ def test_each_limit_is_kept_by_the_wanted_percentage_and_failures_keep_none() ->
     ("given", "reason"),
     [
         ({"find": "rate"}, "needs a limit"),
+        ({"rate": 4.0, "find_windows": 40}, "need --find, such as"),
         ({"find": "rate", "turns": 2, "slo_ttft": 1.0}, "needs --find concurrency"),
         ({"find": "rate", "rate": 2e6, "slo_ttft": 1.0}, "at most"),
         ({"find": "scale", "slo_ttft": 1.0}, "needs --trace alone"),

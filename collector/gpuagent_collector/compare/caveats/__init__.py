@@ -69,6 +69,13 @@ def _longest_gap(facts: Facts) -> str:
 
 # Every check, the gravest warnings first: a screen shows only the first ones.
 CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
+    # Prices were asked for.
+    Where(
+        "unpriced",
+        "unpriced",
+        lambda facts: f"the cost of {{where}} is unknown: {why_unpriced(facts)}",
+        "add or change the entry in the file of prices (docs/cost.md)",
+    ),
     # Sides without figures, and figures that cannot be trusted or show nothing.
     runs.failed_sides,
     runs.unfinished,
@@ -143,12 +150,6 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     runs.whole_run,
     runs.of_jobs,
     runs.energy_methods,
-    Where(
-        "unpriced",
-        "unpriced",
-        lambda facts: f"the cost of {{where}} is unknown: {why_unpriced(facts)}",
-        "add or change the entry in the file of prices (docs/cost.md)",
-    ),
     figures.currencies,
     # Runs that are not compared.
     runs.left_out,

@@ -276,10 +276,11 @@ def joined(evidence: Evidence) -> Iterator[Caveat]:
     # Those on both sides of an event were never one experiment.
     if sides and not evidence.layout.facet.in_time:
         runs, percent = again.total(), significant(100 * evidence.figures.alpha)
+        names = ", ".join(map(evidence.layout.facet.name_side, sides))
         whole = _whole_experiments(evidence, repeated)
         yield Caveat(
             code="joined",
-            text=f"{counted(runs, 'run')} of {', '.join(sides)} repeat earlier ones: if that was after a "
+            text=f"{counted(runs, 'run')} of {names} repeat earlier ones: if that was after a "
             f"look at the others, a false 'differs' comes more often than in {percent} % of cases",
             remedy=f"compare one experiment alone: {evidence.command(experiment=whole[-1])}"
             if whole
@@ -308,7 +309,9 @@ def confounded(evidence: Evidence) -> Iterator[Caveat]:
         if values:
             known = all(getattr(run, name) is not None for runs in evidence.sides.values() for run in runs)
             is_facet = name in _FACET_NAMES and evidence.is_by_facet and (known or name == "limits")
-            instead = f", or {evidence.command(by=name)}" if is_facet else ""
+            workloads = {block.workload for block in evidence.layout.blocks}
+            alone = {"workload": workloads.pop()} if len(workloads) == 1 else {}
+            instead = f", or {evidence.command(by=name, **alone)}" if is_facet else ""
             yield Caveat(
                 code="confounded",
                 text=f"the sides also differ in {name}: {' / '.join(map(', '.join, values))}",

@@ -12,6 +12,9 @@ from gpuagent_workloads.workload import Checked, Workload, parameter
 # The highest load among which is searched: requests a second, users, or times the speed of a trace.
 MOST_FOUND = 100_000
 
+# Of a search: percent between two levels, and the most windows.
+_STEP_PERCENT, _WINDOWS = 5.0, 60
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(Checked):
@@ -34,8 +37,10 @@ class Config(Checked):
     find: str | None = parameter(
         None, help="search for the highest load within the limits", choices=("rate", "concurrency", "scale")
     )
-    find_step: float = parameter(5.0, help="with --find: percent between two levels", minimum=0.1, maximum=100)
-    find_windows: int = parameter(60, help="with --find: most windows of load, each of --duration", minimum=10)
+    find_step: float = parameter(
+        _STEP_PERCENT, help="with --find: percent between two levels", minimum=0.1, maximum=100
+    )
+    find_windows: int = parameter(_WINDOWS, help="with --find: most windows, each of --duration", minimum=10)
     input: str = parameter("256", help="tokens of a prompt: N, uniform:A:B, or lognormal:MEDIAN:SIGMA")
     output: str = parameter("64", help="tokens of an answer, in the same forms")
     shared_prefix: float = parameter(0.0, help="share of a prompt with which all begin", minimum=0, maximum=0.99)
@@ -65,6 +70,17 @@ class Config(Checked):
             raise MisuseError("give either --url of a running server or --serve COMMAND, not both")
         if len(self.loads) > 1:
             raise MisuseError(f"give one of --rate, --concurrency and --trace, not {' and '.join(self.loads)}")
+        self._check_search()
+        if self.trace and (self.turns > 1 or self.shared_prefix):
+            raise MisuseError("--turns and --shared-prefix are for drawn requests; a --trace has its own")
+        if self.serve and "{port}" not in self.serve:
+            raise MisuseError("--serve needs {port}, where the server gets its free port")
+        if self.url and not re.match(r"https?://(\[.+]|[^/:]+)(:\d+)?(/|$)", self.url):
+            raise MisuseError(f"--url begins with http:// or https://, and its port is a number, not {self.url!r}")
+
+    def _check_search(self) -> None:
+        if not self.find and (self.find_windows != _WINDOWS or self.find_step != _STEP_PERCENT):
+            raise MisuseError("--find-windows and --find-step need --find, such as --find rate")
         if self.find and self.slo_ttft is None and self.slo_tpot is None and self.slo_e2e is None:
             raise MisuseError("--find needs a limit, such as --slo-ttft 200")
         load = "trace" if self.find == "scale" else self.find
@@ -74,12 +90,6 @@ class Config(Checked):
             raise MisuseError("--turns needs --find concurrency: a window is too short for a rate of conversations")
         if self.find and max(self.rate or 0, self.concurrency or 0) > MOST_FOUND:
             raise MisuseError(f"--find begins at a --rate or --concurrency of at most {MOST_FOUND:,}")
-        if self.trace and (self.turns > 1 or self.shared_prefix):
-            raise MisuseError("--turns and --shared-prefix are for drawn requests; a --trace has its own")
-        if self.serve and "{port}" not in self.serve:
-            raise MisuseError("--serve needs {port}, where the server gets its free port")
-        if self.url and not re.match(r"https?://(\[.+]|[^/:]+)(:\d+)?(/|$)", self.url):
-            raise MisuseError(f"--url begins with http:// or https://, and its port is a number, not {self.url!r}")
 
     @property
     def loads(self) -> list[str]:
