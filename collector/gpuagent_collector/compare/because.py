@@ -222,7 +222,7 @@ def find_product(
     name, of, items = product
     cells = block.cell(block.baseline), block.cell(side)
     of = of.replace("item", name_work([run for cell in cells for run in cell.runs], facts))
-    unit, per_second = ("watts", 1.0) if name == "power" else (f"{metric.unit}/h", 3600.0)
+    unit, per_second = ("watts", 1.0) if name == "power" else (f"{metric.unit.removesuffix('/run')}/h", 3600.0)
     (before, factors), (after, others) = (_factors(cell, facts, metric, items, name) for cell in cells)
     if not before or not after:
         return None

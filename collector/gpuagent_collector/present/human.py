@@ -11,7 +11,8 @@ _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 _JOULES = ((1e6, "MJ"), (1e3, "kJ"), (1.0, "J"))
 _FLOPS = ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1.0, "FLOP"))
 SYMBOLS = {"percent": "%", "watts": "W", "celsius": "°C", "megahertz": "MHz"}
-# Less money, of a currency's three letters, is written for a thousand.
+# Less money for a run is written for a thousand of them.
+_PER_RUN = re.compile("([A-Z]{3})/run")
 _SMALL_MONEY, _PER_THOUSAND = 1e-3, " per 1,000"
 # Unit → divisors of its figures with their symbols, the largest first.
 _SCALES = {
@@ -58,8 +59,9 @@ def temperature_change(before: float, after: float) -> str:
 def notation(values: Sequence[float], unit: str) -> Notation:
     """Return a notation for values in a metric's unit: the one that fits the largest value."""
     steps = _SCALES.get(unit)
-    if steps is None and re.fullmatch("[A-Z]{3}", unit) and 0 < max(map(abs, values), default=0.0) < _SMALL_MONEY:
-        return Notation(divisor=1e-3, symbol=f"{unit}{_PER_THOUSAND}")
+    if currency := _PER_RUN.fullmatch(unit):
+        is_small = 0 < max(map(abs, values), default=0.0) < _SMALL_MONEY
+        return Notation(divisor=1e-3 if is_small else 1.0, symbol=f"{currency[1]}{_PER_THOUSAND if is_small else ''}")
     if steps is None:
         return Notation(divisor=1.0, symbol=SYMBOLS.get(unit, unit))
     largest = max(map(abs, values), default=0.0)

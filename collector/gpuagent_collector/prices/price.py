@@ -114,7 +114,7 @@ class Kind:
         return Metric(name, self.title, unit, _GROUP, self.better, detail=self.detail)
 
 
-COST_PER_RUN = Kind(stem="cost_per_run", title="Cost per run")
+COST_PER_RUN = Kind(stem="cost_per_run", title="Cost per run", unit="{}/run")
 COST_PER_EPOCH = Kind(stem="cost_per_epoch", title="Cost per epoch")
 COST_PER_MILLION_ITEMS = Kind(stem="cost_per_million_items", title="Cost per million items")
 ITEMS_PER_MONEY = Kind(
@@ -155,7 +155,8 @@ PHYSICAL = (GPU_KILOWATT_HOURS, GPU_CARBON_PER_RUN, GPU_CARBON_PER_MILLION_ITEMS
 
 def currencies_of(metrics: Iterable[Metric]) -> set[str]:
     """Return the currencies of the metrics that are in money."""
-    return {metric.unit.rpartition("/")[2] for metric in metrics if metric.group == _GROUP}
+    found = (_CURRENCY.search(metric.unit) for metric in metrics if metric.group == _GROUP)
+    return {currency[0] for currency in found if currency}
 
 
 _MOST_BYTES = 1_000_000

@@ -55,8 +55,9 @@ def test_a_figure_has_three_significant_digits_unless_it_is_none(value: float, t
         ([1811.6], "items/s", ["1,812 items/s"]),
         ([1_199_882.0], "", ["1,199,882"]),
         ([61.0], "celsius", ["61 °C"]),
-        ([0.0000857, 0.000128], "USD", ["0.0857 USD per 1,000", "0.128 USD per 1,000"]),
-        ([0.0000857, 0.0128], "USD", ["0.0000857 USD", "0.0128 USD"]),
+        ([0.0000857, 0.000128], "USD/run", ["0.0857 USD per 1,000", "0.128 USD per 1,000"]),
+        ([0.0000857, 0.0128], "USD/run", ["0.0000857 USD", "0.0128 USD"]),
+        ([0.0000857], "USD", ["0.0000857 USD"]),
     ],
 )
 def test_figures_of_a_row_have_the_unit_of_the_largest(values: list[float], unit: str, written: list[str]) -> None:
