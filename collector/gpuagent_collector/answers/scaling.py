@@ -183,7 +183,8 @@ _SPOKEN_CURVES = 3
 def answer(study: Study, *, whole: bool = True) -> str:
     """Return the gain of each curve; of several, what takes the rest only on the `whole`."""
     unpriced = why_unpriced(study.facts)
-    money = [f"No cost: {unpriced}."] if unpriced else []
+    is_priced = {each.name for each in study.measures} > {each.name for each in MEASURES}
+    money = [f"No cost: {unpriced}."] if unpriced and not is_priced else []
     return " ".join([*in_short(_sentences(study, whole=whole), most=_SPOKEN_CURVES), *money])
 
 

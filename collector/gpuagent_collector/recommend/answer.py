@@ -64,13 +64,13 @@ _SEVERAL = _Verbs("does best", "takes {} as much of these together", "better")
 
 def answer(recommendation: Recommendation, *, most: int = _SPOKEN_RANKINGS) -> str:
     """Return the recommendation, its evidence, and where the difference comes from; the tables have more."""
-    layout = recommendation.layout
+    layout, request = recommendation.layout, recommendation.request
     sentences: list[str] = []
+    unpriced = why_unpriced(recommendation.facts)
+    if request.prices and request.weights is None and "cost" not in recommendation.weights and unpriced:
+        sentences.append(f"Cost is not compared: {unpriced}.")
     for (ranking, reasons), because in zip(recommendation.reasoned[:most], recommendation.because, strict=False):
         sentences += _choice(ranking, recommendation)
-        request = recommendation.request
-        if request.prices and request.weights is None and "cost" not in recommendation.weights:
-            sentences.append(f"Cost is not compared: {why_unpriced(recommendation.facts)}.")
         if because:
             said = say(because, layout.facet, recommendation.specs, layout.sides)
             sentences += [f"\n{said}"] if said else []
@@ -376,7 +376,7 @@ def _standings(ranking: Ranking, facet: Facet) -> Table:
     for one in ranking.criteria:
         values = [standing.medians[one.name] for standing in ranking.standings if one.name in standing.medians]
         scale = notation(values, one.unit)
-        if scale.symbol.startswith(f"{one.unit} "):  # of a thousand, which is said once
+        if one.name == "cost" and scale.divisor != 1.0:  # of a thousand, which is said once
             columns.append(Column(None, f"{one.name}, {scale.symbol}", f"medians.{one.name}", scale.write_bare))
         else:
             columns.append(Column(None, one.name, f"medians.{one.name}", unit=one.unit))

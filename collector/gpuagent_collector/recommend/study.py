@@ -20,7 +20,7 @@ from gpuagent_collector.prices.runs import why_unpriced, with_costs
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.recommend.ranking import Ranking, rank
 from gpuagent_collector.runs.arguments import USUAL_REPEATS
-from gpuagent_collector.runs.cells import Block, Layout, choose_sides, first_few, lay_out, tell_apart
+from gpuagent_collector.runs.cells import OTHER_VALUES, Block, Layout, choose_sides, first_few, lay_out, tell_apart
 from gpuagent_collector.runs.data import Facts, load_facts, load_runs
 from gpuagent_collector.runs.facets import Facet, find_facet
 from gpuagent_collector.runs.find import ROOFS, Choice, find_runs
@@ -218,6 +218,8 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
             remedy["cost"] = reason
         lacking = next(name for name in ("cost", "energy", "time") if name in weights)
         raise GpuAgentError(f"no two sides with like runs both have {' and '.join(weights)}: {remedy[lacking]}")
+    # Settings that are alike say more than a mixture.
+    rankings = tuple(sorted(rankings, key=lambda ranking: OTHER_VALUES in ranking.block.held.values()))
     specs = tuple(spec_rows(layout, facts))
     blocks = [ranking.block for ranking in rankings]
     judgements = [standing.judgement for ranking in rankings for standing in ranking.standings]
