@@ -156,7 +156,9 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
     command = None
     if len({run.workload for run in succeeded}) == 1:
         recorded = find_recorded(ask, [run.run_id for run in succeeded])
-        command = recorded.repeat_command([run.command for run in succeeded], blocks[0].workload, USUAL_REPEATS)
+        commands = [run.command for run in succeeded]
+        if recorded.given or all(commands):  # and not of another tool
+            command = recorded.repeat_command(commands, blocks[0].workload, USUAL_REPEATS)
     raise GpuAgentError(
         f"the spread of {question.metric or DEFAULT_PRIMARIES[0]} is unknown: it takes two or more successful runs "
         "with the same parameters in the same circumstances, and values above 0"
@@ -299,7 +301,7 @@ def render(plan: Plan) -> Answer:
             Section("How to read this", [_advice(plan)], is_detail=True),
         ],
         caveats=plan.caveats,
-        next=_next(plan),
+        next=_next(plan)[0],
         more="the repeats for each difference, and how to read this",
         facts={
             "metric": plan.metric.name,
@@ -317,18 +319,22 @@ def render(plan: Plan) -> Answer:
     )
 
 
-def _next(plan: Plan) -> str | None:
-    """Return the command that makes the new runs of the first workload; of many commands, of the commonest two.
+def _next(plan: Plan) -> tuple[str | None, int]:
+    """Return the command that makes the new runs of the first workload, and how many commands it leaves out.
 
-    On several platforms the commonest one is run on each. None: it would be too long.
+    Of many commands it runs the commonest two, and on several platforms the commonest one on each. None: it would be
+    too long.
     """
     block = plan.blocks[0]
     runs = [run for cell in block.block.cells for run in cell.runs]
-    commands = [run.command for run in runs]
-    commonest = [command for command, _ in Counter(commands).most_common(2)]
-    every = (commonest[:1],) if len({run.platform for run in runs}) > 1 else (commands, commonest)
-    found = (plan.recorded.repeat_command(each, block.block.workload, _rounds(block)) for each in every)
-    return next(filter(None, found), None)
+    commands = Counter(run.command for run in runs)
+    few = 1 if len({run.platform for run in runs}) > 1 else 2
+    for number in (few,) if few == 1 else (len(commands), few):
+        chosen = [command for command, _ in commands.most_common(number)]
+        repeat = plan.recorded.repeat_command(chosen, block.block.workload, _rounds(block))
+        if repeat:
+            return repeat, len(commands) - len(chosen)
+    return None, 0
 
 
 def _rounds(block: BlockPlan) -> int:
@@ -339,9 +345,8 @@ def _rounds(block: BlockPlan) -> int:
     return next((each for each in repeats if each and each <= _REPEATS[-1]), _REPEATS[-1])
 
 
+# In data; the first table has no room for the first.
 _REPEATS = (5, 7, 10, 20)
-# The columns of the first table.
-_SHOWN_REPEATS = (7, 10, 20)
 # Of more workloads or settings, the sentence describes those that scatter least and most.
 _SPOKEN_BLOCKS = 2
 
@@ -370,17 +375,15 @@ def answer(plan: Plan) -> str:
         sentences.append(f"{tell_apart(block.block, blocks)}: {at_hand}.{_spoken_needs(block.needs)}")
     first = plan.blocks[0]
     effect = first.least_effect(_rounds(first), plan.question.level)
-    command = _next(plan)
+    command, left_out = _next(plan)
     if command and plan.recorded.lacking:
         sentences.append(plan.recorded.lacking)
     if command and effect is not None:
-        runs = f"{_rounds(first)} runs a side, which show {_share(effect)} or more"
         each = ", given on each side," if command.startswith("gpuagent run ") else ""
-        of_block = f" of {_name(first, plan)}" if len(blocks) > _SPOKEN_BLOCKS else ""
-        commands = {run.command for cell in first.block.cells for run in cell.runs}
-        if len(commands) > 2 and plan.recorded.repeat_command(list(commands), first.block.workload) is None:
-            of_block += ", of the two commands with the most runs"
-        sentences.append(f"The next command{each} makes {runs.replace(',', f'{of_block},', 1)}.")
+        of = f" of {_name(first, plan)}" if len(blocks) > _SPOKEN_BLOCKS else ""
+        of += " of the commonest command" if left_out and each else " of the commonest two commands" if left_out else ""
+        runs = f"{_rounds(first)} runs a side{of}"
+        sentences.append(f"The next command{each} makes {runs}, which show {_share(effect)} or more.")
     return " ".join(sentences)
 
 
@@ -390,7 +393,7 @@ def _range_sentence(plan: Plan, title: str) -> str:
     ends = []
     for block, which in ((ordered[0], "least"), (ordered[-1], "most")):
         effect = block.least_effect(USUAL_REPEATS, plan.question.level)
-        shown = "no difference" if effect is None else f"{_share(effect)} or more"
+        shown = "none" if effect is None else f"{_share(effect)} or more"
         ends.append(f"{shown} for {_name(block, plan)} (scatters {which})")
     kinds = "workloads" if len({each.block.workload for each in plan.blocks}) > 1 else "settings"
     of = f" of {plan.blocks[0].block.workload}" if kinds == "settings" else ""
@@ -435,7 +438,7 @@ def _overview(plan: Plan) -> Table:
         Column(None, "", partial(_name, plan=plan), left=True),
         Column(None, "runs here", "runs"),
         Column(None, "scatter", lambda each: percent(expm1(each.spread.seen))),
-        *(Column(None, f"{repeats} runs", partial(smallest, repeats)) for repeats in _SHOWN_REPEATS),
+        *(Column(None, f"{repeats} runs", partial(smallest, repeats)) for repeats in _REPEATS[1:]),
     )
     return Table(columns, plan.blocks, most=MOST_ROWS)
 

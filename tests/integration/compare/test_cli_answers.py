@@ -140,7 +140,7 @@ assert not {"scipy", "plotext", "pyarrow.compute", "pyarrow.parquet"} & set(sys.
         ("compare --where '(SELECT true FROM duckdb_settings())'", 2, "--where: duckdb_"),
         ("compare --by interference --metric sm_active_percent", 1, "sm_active_percent"),
         ("compare --workload bert", 2, "bert; mnist"),
-        ("plan gcn", 1, "throughput two gpuagent --repeat"),
+        ("plan gcn", 1, "throughput two"),
         ("show laptop lab", 2, "compare laptop"),
         ("show gcn-1 gcn-2", 2, "compare gcn-1"),
         ("profile mnist", 2, "mnist --workload"),
