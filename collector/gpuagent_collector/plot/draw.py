@@ -15,7 +15,7 @@ from gpuagent_collector.answers.serving_curves import choose_study
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.answer import answer as say_comparison
 from gpuagent_collector.compare.comparison import Request
-from gpuagent_collector.compare.document import compare_what_differs
+from gpuagent_collector.compare.document import compare_what_differs, say_choice
 from gpuagent_collector.compare.matrix import Selection, choose_runs, stats_in, tabulate_runs
 from gpuagent_collector.metrics import BY_NAME, hint_at
 from gpuagent_collector.plot.answers import draw_because, draw_frontier, draw_rooflines, draw_scaling, draw_serving
@@ -39,6 +39,9 @@ from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs
 from gpuagent_common.errors import GpuAgentError, MisuseError
+
+# Workloads of which it is said where they run best.
+_MOST_SAID = 2
 
 
 class Kind(Enum):
@@ -128,21 +131,17 @@ def _of_workload(ask: Ask, name: str, request: Request, workload: str) -> Reques
 
 
 def _recommend(ask: Ask, request: Request, chosen: Selection) -> str:
-    """Return which side of one workload is best, in words; '' for several workloads, or where that is unknown."""
-    workloads = {block.workload for block in chosen.layout.blocks}
-    if len(workloads) > 1:
-        return ""
-    asked = RecommendRequest(
-        workload=workloads.pop(),
-        by=request.by,
-        experiment=request.experiment,
-        where=request.where,
-        prices=request.prices,
-        delta=request.delta,
-    )
-    with suppress(GpuAgentError):
-        return say_recommendation(recommend(ask, asked), most=1)
-    return ""
+    """Return which side of each of the first workloads is best, in words, as far as that is known."""
+    others = {run.side for run in chosen.runs} - {None, *chosen.layout.sides}
+    if others or chosen.layout.facet.is_of_arguments:
+        return ""  # it would be of other runs than are drawn
+    said = []
+    workloads = list(dict.fromkeys(block.workload for block in chosen.layout.blocks))
+    named = {name: getattr(request, name) for name in ("by", "experiment", "where", "prices", "delta")}
+    for workload in workloads[:_MOST_SAID]:
+        with suppress(GpuAgentError):
+            said.append(say_recommendation(recommend(ask, RecommendRequest(workload=workload, **named)), most=1))
+    return " ".join(said)
 
 
 def _saying(picture: Picture, words: str) -> Picture:
@@ -169,7 +168,10 @@ def _draw_metrics(ask: Ask, asked: PlotRequest) -> Picture:
     draw = draw_bars if kind is Kind.BARS else draw_dots
     picture = draw(matrix, asked.width_mm)
     picture.missing = matrix.missing
-    return _saying(picture, say_comparison(comparison, most=1) if comparison else "")
+    if comparison is None:
+        return picture
+    said = say_comparison(comparison, most=1).replace(" in the table.", " in the figure.")
+    return _saying(picture, f"{said} {say_choice(comparison, asked.request)}".rstrip())
 
 
 def _choose_kind(ask: Ask, names: Sequence[str], chosen: Selection) -> Kind | None:
