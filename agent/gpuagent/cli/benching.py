@@ -67,7 +67,7 @@ def check_output(file: Path, *, is_workload: bool) -> None:
         raise MisuseError(f"-o takes a name that ends in .html, {', '.join((*_TABLES, *_FIGURES))}; not {file}{hint}")
     if not file.absolute().parent.is_dir():
         raise MisuseError(f"the directory {file.parent} does not exist; run: mkdir -p {file.parent}")
-    is_new = not file.exists()
+    is_new = not os.path.lexists(file)
     try:
         file.open("ab").close()
     except OSError as error:

@@ -282,11 +282,13 @@ def _words(error: Any, steps: Sequence[str], unknown: Sequence[str]) -> str:
 
 def _closest_answer(value: Any) -> tuple[str, str] | None:
     """Return the first word of an unknown answer, and the command that was probably meant; None: none is alike."""
-    text = next(iter(value.values()), "") if isinstance(value, Mapping) else value
+    text = value
+    if isinstance(value, Mapping):
+        text = next(iter(value.values())) if len(value) == 1 else ""
     word, *_ = [*str(text).split(), ""]
     commands = re.findall(r"\w+", json.loads(SCHEMA.read_text())["definitions"]["answer"]["pattern"])
     close = difflib.get_close_matches(word, commands, n=1)
-    return (word, close[0]) if close else None
+    return (word, close[0]) if close and word not in commands else None
 
 
 def _experiment(data: Mapping[str, Any]) -> Experiment:

@@ -398,7 +398,7 @@ def _next(history: History) -> str | None:
         return write_command("compare", {"--before": newest.releases[0].event, **history.request.words})
     for series in history.series:
         if series.levels[1:]:
-            return write_command("runs", {"--workload": series.workload})
+            return write_command("runs", {"--workload": series.workload, "--experiment": history.request.experiment})
     return write_command("show", {}, history.series[0].workload)
 
 
@@ -486,7 +486,8 @@ def _named_once(chosen: Mapping[str, object], workload: str) -> dict[str, object
     if workload not in words:
         return dict(chosen)
     at = words.index(workload)
-    shown = " ".join(words[at if "workload" in chosen else at + 1 :]) or workload
+    variables = [word for word in words[:at] if "=" in word]
+    shown = " ".join([*variables, *words[at if "workload" in chosen else at + 1 :]]) or workload
     return {name: shown if name == "command" else value for name, value in chosen.items() if name != "workload"}
 
 

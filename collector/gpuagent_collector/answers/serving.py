@@ -209,11 +209,12 @@ def render(study: Study) -> Answer:
     facts = {"curves": [_facts(curve, table) for curve, table in zip(study.curves, tables, strict=True)]}
     drawn = write_command("plot", {"--by": layout.facet.name, "-o": "serving.pdf"}, "serving")
     sections = [*([found_section(found)] if study.found else []), *(_section(curve, study) for curve in study.curves)]
+    is_named = study.searched and len(study.curves) == 1
     # An only table needs no heading of its own.
     parts = sections.pop().parts if len(sections) == 1 else []
     return Answer(
         heading=f"Serving by {layout.facet.spoken}: {', '.join(sides)}",
-        text=answer(study) + (f" The next command loads {study.searched} higher." if study.searched else ""),
+        text=answer(study) + (f" The next command loads {study.searched} higher." if is_named else ""),
         parts=parts,
         sections=sections,
         caveats=tuple(find_caveats(study)),

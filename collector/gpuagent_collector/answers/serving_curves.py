@@ -260,6 +260,8 @@ def _search_higher(
         return None, None
     limits = {f"slo-{kind}": f"{most:g}" for kind, most in curve.limits.milliseconds.items()}
     percent = {} if curve.limits.percent == USUAL_PERCENT else {"slo-percent": f"{curve.limits.percent:g}"}
+    if curve.points[side][-1].figures.get("client_limited", 0) > 0:
+        percent["clients"] = str(2 * int(recorded.given.get("clients", "1")))
     searched = {**limits, **percent, "find": curve.load, curve.load: f"{level:g}"}
     words = write_parameters(recorded.given | searched)
     return harmless(shlex.join(["gpuagent", "bench", "serve-load", *words, *recorded.options])), side

@@ -218,10 +218,6 @@ class ReadingCommand(click.Command):
         _, words, _ = parser.parse_args(list(args))
         stores = [word for word in words if _is_store(word, fails=not ctx.resilient_parsing)]
         ctx.meta[_STORES] = list(map(str, stores))
-        if any(option.name == "prices" for option in options):
-            for word in words:
-                if word.endswith((".yaml", ".yml")) and Path(word).is_file():
-                    raise MisuseError(f"{word} is no store; if it has prices: --prices {word}")
         taken = set(map(id, stores))
         return super().parse_args(ctx, [str(word) for word in args if id(word) not in taken])
 

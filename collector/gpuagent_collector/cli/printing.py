@@ -93,7 +93,7 @@ def report(ask: "Ask", *, source: str, place: Sequence[str], path: Path, inline:
     """Write a page, and beside it, unless it is inline, the charts' library; `asked` are the fields of a request."""
     from gpuagent_collector.compare.answer import answer
     from gpuagent_collector.compare.comparison import Request
-    from gpuagent_collector.compare.document import find_next
+    from gpuagent_collector.compare.document import find_next, say_choice
     from gpuagent_collector.present.files import appearing
     from gpuagent_collector.present.human import in_unit
     from gpuagent_collector.present.terminal import shell_lines
@@ -104,7 +104,8 @@ def report(ask: "Ask", *, source: str, place: Sequence[str], path: Path, inline:
 
     library = None if inline else path.with_name(library_name())
     name = library.name if library else None
-    made = make_report(ask, Request(**asked), source=source, place=place, now=utc_now())
+    request = Request(**asked)
+    made = make_report(ask, request, source=source, place=place, now=utc_now())
     page = render(made, library=name)
     if library and not library.exists():
         with appearing(library) as unfinished:
@@ -112,7 +113,9 @@ def report(ask: "Ask", *, source: str, place: Sequence[str], path: Path, inline:
     with appearing(path) as unfinished:
         unfinished.write_text(page, encoding="utf-8")
     columns = shutil.get_terminal_size().columns
-    for paragraph in answer(made.comparison, most=1).replace(" in the table.", " on the page.").splitlines():
+    chosen = say_choice(made.comparison, request)
+    text = f"{answer(made.comparison, most=1)} {chosen}".rstrip()
+    for paragraph in text.replace(" in the table.", " on the page.").splitlines():
         click.echo(textwrap.fill(paragraph, columns))
     click.echo(f"{path}: {in_unit('bytes')(path.stat().st_size)}, a page for a browser")
     further = find_next(made.comparison, reported=True)

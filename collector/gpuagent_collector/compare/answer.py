@@ -13,7 +13,7 @@ from gpuagent_collector.compare.because import Because, say
 from gpuagent_collector.compare.comparison import Comparison, cost_row, telling_side
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, Test, make_figure
 from gpuagent_collector.compare.tables import grouped, shown_rows
-from gpuagent_collector.metrics import METRICS, Better, Metric
+from gpuagent_collector.metrics import BY_NAME, METRICS, Better, Metric
 from gpuagent_collector.metrics.result import SERVING
 from gpuagent_collector.present.answer import in_short, join_sentences
 from gpuagent_collector.present.human import Notation, change, in_unit, notation, ratio, significant
@@ -68,19 +68,21 @@ def describe_sides(comparison: Comparison, *, most: int) -> str:
 
 
 def _describe_range(comparison: Comparison) -> str:
-    """Return the lowest and highest run duration of different workloads."""
-    layout = comparison.layout
+    """Return the lowest and highest median of different workloads: of what was asked for, else run duration."""
+    layout, primary = comparison.layout, comparison.figures.primary
+    metric = primary if comparison.request.metric else BY_NAME["run_seconds"]
     found = []
     for block in comparison.figures.blocks:
         for row in block.rows:
-            if row.metric.name == "run_seconds":
+            if row.metric.name == metric.name:
                 name = tell_apart(block.block, layout.blocks, briefly=True)
-                found += [(figure.median, name) for figure in row.figures.values()]
-    (least, first), (most, last) = min(found), max(found)
-    return (
-        f"The median run takes {in_unit('seconds')(least)} ({first}) to {in_unit('seconds')(most)} ({last}). Workloads "
-        "are different work, so nothing was tested; a comparison within each is the next."
-    )
+                found += [(figure.median, name, row.unit) for figure in row.figures.values()]
+    between = "Workloads are different work, so nothing was tested; a comparison within each is the next."
+    if not found:
+        return between
+    (least, first, unit), (most, last, _) = min(found), max(found)
+    write, title = in_unit(unit), spoken(metric, comparison.request.stat)
+    return f"The median {title} is {write(least)} ({first}) to {write(most)} ({last}). {between}"
 
 
 def overview_table(comparison: Comparison) -> Table:
@@ -252,8 +254,10 @@ def answer(comparison: Comparison, *, most: int = 3) -> str:
 
 def _is_planned_so(comparison: Comparison, block: Block) -> bool:
     """Return whether the next command makes the repeats, or is a plan of just these runs, which has the same number."""
-    if block.workload == SERVING or comparison.again:
-        return block.workload != SERVING
+    if block.workload == SERVING:
+        return False
+    if comparison.again:
+        return True
     runs = [run for cell in block.cells for run in cell.runs]
     every = [run for run in comparison.runs if run.workload == block.workload and run.status == "succeeded"]
     return len(runs) == len(every) and len({run.experiment for run in runs}) == 1

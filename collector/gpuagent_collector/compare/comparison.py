@@ -1,7 +1,7 @@
 """A comparison: the request, its runs in groups, and the figures of both sides."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -29,10 +29,10 @@ from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN, Prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import Command, differing_arguments, find_argument
+from gpuagent_collector.runs.arguments import NOT_GIVEN, Command, differing_arguments, find_argument
 from gpuagent_collector.runs.cells import Layout, choose_sides, lay_out
 from gpuagent_collector.runs.data import Facts, Run, load_facts
-from gpuagent_collector.runs.facets import Facet, can_name, find_facet
+from gpuagent_collector.runs.facets import JOINT, Facet, can_name, find_facet
 from gpuagent_collector.runs.find import Choice, find_work, median_run
 from gpuagent_collector.runs.parts import Parts, load_parts
 from gpuagent_collector.runs.releases import EVENTS, find_releases, load_states
@@ -271,6 +271,12 @@ def find_sweep(layout: Layout) -> str | None:
     return ",".join(f"parameter:{name}" for name in names if can_name(name)) or None if is_sweep else None
 
 
+def _has_all_arguments(sides: Iterable[Command | str | None]) -> bool:
+    """Return whether each of the arguments of which sides are values is given on some side."""
+    given = [str(side).split(JOINT) for side in sides if side is not None]
+    return all(set(of_one) != {NOT_GIVEN} for of_one in zip(*given, strict=False))
+
+
 def find_experiment(layout: Layout) -> str | None:
     """Return the experiment of a sweep with the most runs, the newest of several; None: all runs are of one."""
     runs: Counter[str] = Counter()
@@ -287,6 +293,9 @@ def find_experiment(layout: Layout) -> str | None:
         if run.started_at:
             newest[run.experiment] = max(run.started_at, newest.get(run.experiment, run.started_at))
     whole = [name for name in runs if len(swept[name]) > 1]
+    if is_of_arguments:
+        # An experiment that lacks one of several arguments says nothing of it.
+        whole = [name for name in whole if _has_all_arguments(swept[name])]
     if not whole or (len(runs) == 1 and not others):
         return None
     first = datetime.min.replace(tzinfo=timezone.utc)

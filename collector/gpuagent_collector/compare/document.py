@@ -3,6 +3,7 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -47,7 +48,7 @@ from gpuagent_collector.runs.job_runs import name_of_job, take_jobs
 from gpuagent_collector.runs.specs import spec_table
 from gpuagent_collector.runs.words import write_command
 from gpuagent_collector.statistics.verdicts import Verdict
-from gpuagent_common.errors import MisuseError
+from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted
 
 
@@ -82,8 +83,8 @@ def answer_compare(
     request = Request(series=asked["everything"] and not no_series, **asked)
     comparison = compare_what_differs(ask, request)
     answer = render(comparison)
-    if comparison.request is not request:
-        answer = _with_choice(answer, comparison, request)
+    if reason := say_choice(comparison, request):
+        answer = add_sentence(answer, reason)
     if max_regression is None:
         return answer
     checks = check_regressions(comparison, max_regression / 100)
@@ -96,14 +97,14 @@ def answer_compare(
     )
 
 
-def _with_choice(answer: Answer, comparison: Comparison, request: Request) -> Answer:
-    """Return the answer with the reason why it is of something else than was asked for."""
+def say_choice(comparison: Comparison, request: Request) -> str:
+    """Return the reason why a comparison is of something else than was asked for; '' where it is not."""
+    if (comparison.request.by, comparison.request.experiment) == (request.by, request.experiment):
+        return ""
     layout, chosen = comparison.layout, comparison.request.experiment
-    platform = layout.runs_of(layout.sides[0])[0].platform
-    reason = f"All runs are on {platform}, so they are compared by {layout.facet.spoken}."
     if chosen != request.experiment:
-        reason = f"Of the experiments on {platform} this is {chosen}, which has the most runs."
-    return add_sentence(answer, reason)
+        return f"Of several experiments this is {chosen}, which has the most runs."
+    return f"All runs are on {layout.runs[0].platform}, so they are compared by {layout.facet.spoken}."
 
 
 def compare_what_differs(ask: Ask, request: Request) -> Comparison:
@@ -113,14 +114,20 @@ def compare_what_differs(ask: Ask, request: Request) -> Comparison:
     """
     try:
         comparison = compare(ask, request)
-    except MisuseError:
-        # Sides by the names that they have in that experiment alone.
-        if request.experiment or request.where or not find_facet(request.by).is_of_arguments:
+    except MisuseError as wrong:
+        # Sides by the names that commands have in that experiment alone.
+        by = "command" if request.by == "platform" else request.by
+        if request.experiment or request.where or request.event or not find_facet(by).is_of_arguments:
             raise
-        alone = find_experiment(compare(ask, replace(request, values=(), baseline=None)).layout)
-        if alone is None:
-            raise
-        return compare(ask, replace(request, experiment=alone))
+        with suppress(GpuAgentError, MisuseError):
+            every = compare(ask, replace(request, by=by, values=(), baseline=None))
+            return compare(ask, replace(request, by=by, experiment=find_experiment(every.layout)))
+        raise wrong from None
+    if "run" in comparison.layout.facet.names and not request.values and len(comparison.layout.sides) > _MOST_SINGLE:
+        raise MisuseError(
+            f"{len(comparison.layout.sides)} single runs are too many sides; name two: "
+            "`collector compare --by run A B`; `collector runs` lists them"
+        )
     is_free = not (request.values or request.baseline or request.where or request.experiment)
     facet = find_sweep(comparison.layout) if request.is_usual else None
     alone = None
@@ -179,7 +186,8 @@ def _both(overall: Overall) -> dict[str, str]:
 def find_next(comparison: Comparison, *, reported: bool = False) -> str | None:
     """Return the command that shows a difference, what causes it, or all of it; None: nothing is known.
 
-    After a report, which is `reported`, it is the choice between the sides.
+    After a report, which is `reported`, it is the choice between the sides, or of settings a figure: the comparison
+    itself names the best of them.
     """
     request, layout = comparison.request, comparison.layout
     verdicts = {test.judgement.verdict for test in comparison.figures.tests}
@@ -194,7 +202,12 @@ def find_next(comparison: Comparison, *, reported: bool = False) -> str | None:
     if request.event:
         return write_command("history", {"--experiment": request.experiment, "--where": request.where}, workload)
     prices = {"--prices": request.prices.source if request.prices else None}
-    if len(layout.sides) > 2 or reported:
+    are_settings = all(part.argument is not None or part.parameters for part in layout.facet.parts)
+    if reported and are_settings:
+        metric = comparison.figures.primary.name
+        drawn = {**request.choice, **prices, "-o": f"{metric}.png"}
+        return write_command("plot", drawn, metric, sides=request.values)
+    if reported or (len(layout.sides) > 2 and not are_settings):
         return write_command("recommend", {**request.choice, **prices, "--workload": None}, workload)
     of_specs = next((caveat.remedy for caveat in comparison.caveats if caveat.code == "different_specs"), "")
     separating = re.search("`(collector plan [^`]+)`", of_specs)
@@ -266,6 +279,8 @@ _TEST = (
 )
 
 
+# Runs that are sides of their own without being named.
+_MOST_SINGLE = 6
 # Rows of workloads side by side that a terminal shows.
 _MOST_WORKLOADS = 8
 # Of a heading, which a terminal would cut.

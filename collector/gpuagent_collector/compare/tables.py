@@ -1,14 +1,14 @@
 """The tables of a comparison: its figures, and the hardware of its sides."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from math import log
 from typing import Any
 
 from gpuagent_collector.compare.comparison import Comparison, cost_row
-from gpuagent_collector.compare.figures import BlockFigures, Overall, Row, Test, count
+from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, Test, count
 from gpuagent_collector.present.answer import Answer, Legend
 from gpuagent_collector.present.human import Notation, change, notation, ratio
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table, data_table
@@ -37,19 +37,14 @@ def verdict_table(comparison: Comparison) -> Table:
     groups: dict[tuple[str, str], list[Test]] = defaultdict(list)
     for test in figures.tests:
         groups[test.sides].append(test)
-    rows: list[Test | Overall | str] = []
-    for sides, tests in groups.items():
-        rows += [_name_both(facet, *sides)] if several else []
-        rows += tests
-        rows += [overall for overall in figures.overall if (overall.side, overall.baseline) == sides]
+    rows = list(_verdict_rows(comparison, groups, several=several))
 
-    baselines = {test.baseline.side for test in figures.tests}
+    options = JOINT.join(part.option for part in facet.joined if part.option)
     title = "workload" if several else "side / baseline"
     # The one baseline of several sides is named once.
-    options = JOINT.join(part.option for part in facet.joined if part.option)
-    if not several and len(groups) > 1 and len(baselines) == 1:
-        baseline = baselines.pop()
-        title = f"{options} against {baseline}" if options else f"against {facet.name_side(baseline)}"
+    is_named = not several and len(groups) > 1 and len({test.baseline.side for test in figures.tests}) == 1
+    if is_named:
+        title = _name_baseline(figures.tests[0].baseline, facet, options, common)
 
     def name(row: Test | Overall) -> str:
         if isinstance(row, Overall):
@@ -66,18 +61,38 @@ def verdict_table(comparison: Comparison) -> Table:
         if isinstance(row, Overall):
             return ""
         scale = common or _scale(row)
+        if is_named and common:
+            return scale.write_bare(row.other.median)
         reference = (scale.write_bare if unit else scale.write)(row.baseline.median)
         return f"{scale.write_bare(row.other.median)} / {reference}"
 
     are_pairs = all(test.pairs for test in figures.tests)
+    measured = "median" if is_named and common else spoken(figures.primary, comparison.request.stat)
     columns = (
         Column(None, title, name, left=True),
         Column(None, "pairs", _pairs) if are_pairs else Column(None, "runs", _runs),
-        Column(None, spoken(figures.primary, comparison.request.stat) + (f", {unit}" if unit else ""), medians),
+        Column(None, measured + (f", {unit}" if unit else ""), medians),
         Column(None, "ratio [interval]", _ratio),
         Column(None, "verdict", _verdict),
     )
     return Table(columns, rows)
+
+
+def _verdict_rows(
+    comparison: Comparison, groups: Mapping[tuple[str, str], Sequence[Test]], *, several: bool
+) -> Iterator[Test | Overall | str]:
+    """Yield the tests of each two sides, and what all together show; of `several` blocks below the sides' names."""
+    for sides, tests in groups.items():
+        if several:
+            yield _name_both(comparison.layout.facet, *sides)
+        yield from tests
+        yield from (one for one in comparison.figures.overall if (one.side, one.baseline) == sides)
+
+
+def _name_baseline(baseline: Figure, facet: Facet, options: str, scale: Notation | None) -> str:
+    """Return the baseline of all rows with its median, where they have a `scale` in common."""
+    name = f"{options} against {baseline.side}" if options else f"against {facet.name_side(baseline.side)}"
+    return f"{name} ({scale.write(baseline.median)})" if scale else name
 
 
 def _name_both(facet: Facet, other: str, baseline: str) -> str:
@@ -193,7 +208,7 @@ def verdict_legend(comparison: Comparison) -> Legend:
 
 OF_RATIOS = "Ratio: median of run against run."
 # Between the two, from here on a reader sees it.
-_VISIBLE = 0.02
+_VISIBLE = 0.1
 
 
 def is_far_from_medians(shift: Shift, other: float, baseline: float) -> bool:

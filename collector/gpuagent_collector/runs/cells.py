@@ -214,10 +214,6 @@ def match_runs(*cells: Cell) -> list[tuple[Run, ...]]:
     ]
 
 
-# Runs that are sides of their own without being named.
-_MOST_SINGLE = 6
-
-
 def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseline: str | None) -> tuple[str, ...]:
     """Return the values of the facet that are compared, the baseline first; the only one where there is only one.
 
@@ -241,17 +237,14 @@ def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseli
             known = f"there are: {quoted}" if present else f"no run has any {facet.spoken}"
             if any(run.workload == value for run in runs):
                 known = f"it is a workload: --workload {shlex.quote(value)}"
+            elif value.endswith((".yaml", ".yml")):
+                known = f"if it is a file of prices: --prices {shlex.quote(value)}"
             raise MisuseError(f"no run has the {facet.spoken} {value}; {known}")
     chosen = list(dict.fromkeys(asked or present))
     if baseline and baseline not in chosen:
         chosen.append(baseline)
     if not chosen:
         raise NothingToCompareError(_why_no_side(runs, facet))
-    if facet.name == "run" and not asked and len(chosen) > _MOST_SINGLE:
-        raise MisuseError(
-            f"{len(chosen)} single runs are too many sides; name two: `collector compare --by run A B`; "
-            "`collector runs` lists them"
-        )
     first = baseline or chosen[0]
     if not baseline and not asked:
         # Against a few runs from another time little of the others would be shown.
@@ -429,7 +422,7 @@ def _by_arguments(block: Block, facet: Facet) -> list[Block]:
         held = {}
         for name in names:
             values = {find_argument(commands[rest], name) for rest in others} if name else set()
-            held[name] = values.pop() if len(values) == 1 else "other values"
+            held[name] = values.pop() if len(values) == 1 else OTHER_VALUES
         blocks.append(replace(block, held={**block.held, **held}, cells=tuple(single)))
     return blocks
 
@@ -509,6 +502,10 @@ def tell_apart(block: Block, blocks: Iterable[Block], *, briefly: bool = False) 
     return _write_settings(block, (telling if briefly else distinguishing)(block.settings, others))
 
 
+# Of an argument of which a block has several values.
+OTHER_VALUES = "other values"
+
+
 def _write_settings(block: Block, settings: Mapping[str, Any]) -> str:
     """Return a workload with settings after its name: `mnist batch-size=32 on satori`, `train.py --procs 2`."""
     written = [block.workload]
@@ -516,13 +513,16 @@ def _write_settings(block: Block, settings: Mapping[str, Any]) -> str:
         text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
         if isinstance(value, float):
             text = text.removesuffix(".0")
+        if text == OTHER_VALUES:
+            continue
         if name not in block.held:
             written.append(f"{name}={text}")
         elif text in ("none", NOT_GIVEN):
             written.append(f"without {name}")
         else:
             written.append(f"{_BEFORE.get(name, name)} {text if text != GIVEN else ''}".rstrip())
-    return " ".join(written)
+    others = ["with other settings"] if OTHER_VALUES in settings.values() else []
+    return " ".join([*written, *others])
 
 
 # Before the values of what is held equal; arguments have their names there.

@@ -125,7 +125,7 @@ def _why_no_run(where: str) -> str:
     named = _PARAMETER.match(where)
     if named is None:
         return f"no run satisfies --where {where}"
-    own = f"those of your own programs are compared by --by argument:{named[1]}"
+    own = f"options of your own programs: `collector compare --by argument:{named[1]}`"
     return f"no run of a built-in workload has this --param {named[1]}; {own}"
 
 

@@ -289,7 +289,7 @@ def test_unknown_names_are_rejected_with_the_known_ones(store: SyntheticStore) -
         ({"experiment": "tusday"}, "no run has the experiment tusday; did you mean tuesday"),
         (
             {"by": "color"},
-            "--by color is unknown; there are platform, environment, .*, parameter:NAME and label:NAME",
+            "--by color is unknown; .*argument:color or label:color; else there are platform, environment, ",
         ),
         ({"by": "label:a'b"}, "--by label:NAME needs the name of the label"),
         ({"by": "node, node"}, "--by names a facet twice: node, node"),

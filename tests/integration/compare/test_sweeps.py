@@ -183,6 +183,12 @@ def test_without_sides_a_sweep_on_one_platform_is_compared_and_recommended(call:
         found = json.loads(call("compare", "--by", by, "--json", store=path)[1])
         assert found["by"] == "argument:batch-size"
         assert [test["pairs"] for test in found["tests"]] == [14]
+    found = json.loads(call("recommend", "--by", "argument:batch-size", "--json", store=path)[1])
+    assert [side["n"] for side in found["rankings"][0]["sides"]] == [14, 14]
+    # Sides by the names that they have in the chosen experiment, with which no option is needed.
+    sides = ("--", "--batch-size 32 --lr 0.1", "--batch-size 128 --lr 0.1")
+    found = json.loads(call("compare", "--json", *sides, store=path)[1])
+    assert [test["pairs"] for test in found["tests"]] == [7]
     code, _, err = call("compare", "--by", "run", store=path)
     assert (code, "30 single runs are too many sides" in err) == (2, True)
     for name, remedy in (("train.py", "--workload train.py"), ("nowhere", "there are: lab")):

@@ -28,3 +28,19 @@ def test_of_several_experiments_the_one_with_most_runs_is_chosen(
             runs.append(bare_run(f"{name}-{number}", command=("python", "train.py", command), **known))
     layout = lay_out(runs, find_facet("platform"), ("vm",))
     assert find_experiment(layout) == expected
+
+
+def test_the_chosen_experiment_has_the_arguments_that_are_asked_for() -> None:
+    runs = []
+    for name, lines in {
+        "large": ("--lr 1", "--lr 2", "--lr 2"),
+        "small": ("--lr 1 --seed 1", "--lr 2 --seed 1"),
+    }.items():
+        for number, line in enumerate(lines):
+            values = dict(zip(line.split()[::2], line.split()[1::2], strict=True))
+            side = " · ".join(values.get(option, "not given") for option in ("--lr", "--seed"))
+            known = {"status": "succeeded", "side": side, "workload": "train.py", "experiment": name}
+            runs.append(bare_run(f"{name}-{number}", command=("python", "train.py", *line.split()), **known))
+    sides = tuple(dict.fromkeys(str(run.side) for run in runs))
+    layout = lay_out(runs, find_facet("argument:lr,argument:seed"), sides)
+    assert find_experiment(layout) == "small"

@@ -156,6 +156,12 @@ def run_torchrun(script: Path, *arguments: object) -> None:
         comm.write_text(name)
 
 
+def start_workloads(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run `python -m gpuagent_workloads` to its end in a process of its own."""
+    command = workloads_command(*arguments)
+    return subprocess.run(command, capture_output=True, text=True, env=environment_with(**environment), check=False)
+
+
 def idx_bytes(values: npt.NDArray[np.uint8]) -> bytes:
     """The values as an IDX file."""
     return struct.pack(f">HBB{values.ndim}I", 0, 8, values.ndim, *values.shape) + values.tobytes()

@@ -33,7 +33,7 @@ from gpuagent_workloads.suite.memory_limit.trial import (
 from tests.support.servers import until
 from tests.unit.workloads.runs import (
     assert_gone,
-    forked_workload,
+    measuring,
     of_kind,
     phases_of,
     reported,
@@ -199,13 +199,15 @@ def test_a_trial_that_fails_for_another_reason_than_memory_fails_the_run() -> No
         run_in_fresh_process(Trial(stages=(stage,), shape=SHAPE, warmup=1, steps=1, limit_bytes=None))
 
 
-def test_no_trial_survives_a_killed_search(tmp_path: Path) -> None:
+def test_no_trial_survives_a_killed_search() -> None:
     small = ("--limit-bytes", str(64 * MIB), "--batch-size", "1", "--channels", "2", "--side", "8")
-    with forked_workload(tmp_path / "log", "run", "memory-limit", "--device", "cpu", *small) as process:
+    with measuring("memory-limit", "--device", "cpu", *small) as process:
         children = psutil.Process(process.pid).children
         trial = until(
             lambda: next((child for child in children() if _TRIAL_MODULE in child.cmdline()), None), "a trial"
         )
+        process.kill()
+        process.communicate()
     assert_gone([trial])
 
 

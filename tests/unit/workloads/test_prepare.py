@@ -25,7 +25,6 @@ from gpuagent_workloads.errors import DataError
 from gpuagent_workloads.registry import WORKLOADS, find
 from gpuagent_workloads.suite.gcn.train import make_graph
 from gpuagent_workloads.suite.sentiment import data as sentiment
-from tests.support.forking import run_forked
 from tests.support.servers import LIMIT_SECONDS, without_waits
 from tests.unit.workloads.archives import Named, gzipped_tar, served, zipped
 from tests.unit.workloads.runs import environment_with, run_workloads
@@ -110,7 +109,8 @@ def gpuagent_command(*arguments: str) -> list[str]:
 
 
 def gpuagent(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    done = run_forked(["gpuagent", *arguments], environment_with(**environment), Path.cwd(), LIMIT_SECONDS)
+    command = gpuagent_command(*arguments)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment_with(**environment), check=False)
     done.stderr = without_waits(done.stderr)
     return done
 

@@ -12,15 +12,14 @@ from gpuagent_workloads.suite.sentiment import MODELS, data
 from gpuagent_workloads.suite.sentiment.data import PADDING, VOCABULARY, encode, make_reviews, number_words, words_of
 from gpuagent_workloads.suite.sentiment.train import build_network, step_flops
 from gpuagent_workloads.training.model import count_flops
-from tests.support.servers import LIMIT_SECONDS
 from tests.unit.workloads.runs import (
-    forked_workload,
     of_kind,
     phases_of,
     read_events,
     results_of,
     run_config,
     run_reporting,
+    start_workloads,
 )
 
 pytestmark = pytest.mark.slow
@@ -58,10 +57,9 @@ def test_an_lstm_in_bf16_is_refused_before_it_runs_on_a_cpu_without_it(tmp_path:
     arguments = ("run", "sentiment", "--device", "cpu", "--model", "lstm", "--precision", "bf16")
     small = ("--batch-size", "2", "--data", str(tmp_path))
     # With it oneDNN behaves as on a CPU without AVX-512.
-    variables = {"GPUAGENT_RUN_DIR": str(tmp_path), "ONEDNN_MAX_CPU_ISA": "AVX2"}
-    with forked_workload(tmp_path / "log", *arguments, *small, **variables) as process:
-        assert process.wait(LIMIT_SECONDS) == 2
-    assert "no LSTM in bfloat16" in (tmp_path / "log").read_text()
+    done = start_workloads(*arguments, *small, GPUAGENT_RUN_DIR=str(tmp_path), ONEDNN_MAX_CPU_ISA="AVX2")
+    assert done.returncode == 2
+    assert "no LSTM in bfloat16" in done.stderr
     assert phases_of(read_events(tmp_path / "events.0.0.jsonl")) == ["prepare", "end"]
 
 

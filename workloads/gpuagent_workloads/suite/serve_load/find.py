@@ -266,7 +266,7 @@ def _explain(search: Search, levels: Sequence[float], config: Config) -> str:
     elif max(kept) < min(missed):
         known = f"the highest load is between {max(kept):.3g} and {min(missed):.3g} {unit}"
     elif not search.is_hopeless:
-        about = f"{min(missed):.3g} to {max(kept):.3g} {unit}"
+        about = " to ".join(dict.fromkeys(f"{level:.3g}" for level in (min(missed), max(kept)))) + f" {unit}"
         known = f"the highest load is about {about}, where windows contradict one another"
     else:
         known = f"the limits are kept at {max(kept):.3g} {unit} and missed at {min(missed):.3g}"
