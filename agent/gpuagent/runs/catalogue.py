@@ -137,16 +137,7 @@ class Catalogue:
     def check_together(self, name: str, given: Sequence[Mapping[str, str]]) -> None:
         """Raise MisuseError where parameters of a workload contradict one another, in one of the `given` sets."""
         try:
-            done = subprocess.run(
-                [*module_command(self._python, _PACKAGE), "check-parameters", name],
-                input=json.dumps([dict(each) for each in given]),
-                env={**os.environ, "PYTHONIOENCODING": "utf-8"},
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=_LIST_TIMEOUT_SECONDS,
-                check=False,
-            )
+            done = _run_package(self._python, "check-parameters", name, text=json.dumps([dict(each) for each in given]))
         except (OSError, subprocess.TimeoutExpired):
             return  # the run itself finds it
         *_, last_line = ["", *done.stderr.strip().splitlines()]
@@ -166,21 +157,30 @@ class Catalogue:
         return [*command, *place, *(f"--mirror={mirror}" for mirror in mirrors)]
 
 
+def _run_package(python: str, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a command of the workloads package with `text` as its input.
+
+    Raises OSError or TimeoutExpired: `python` does not start, or does not answer.
+    """
+    return subprocess.run(
+        [*module_command(python, _PACKAGE), *words],
+        input=text,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        timeout=_LIST_TIMEOUT_SECONDS,
+        check=False,
+    )
+
+
 def ask(python: str, *, as_json: bool, names: Sequence[str] = ()) -> str:
     """Return the list that `python` prints of its workloads, or of those in `names`.
 
     Raises GpuAgentError: the package is missing, or does not answer.
     """
     try:
-        done = subprocess.run(
-            [*module_command(python, _PACKAGE), "list", *names, *(["--json"] if as_json else [])],
-            env={**os.environ, "PYTHONIOENCODING": "utf-8"},
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=_LIST_TIMEOUT_SECONDS,
-            check=False,
-        )
+        done = _run_package(python, "list", *names, *(["--json"] if as_json else []))
     except (OSError, subprocess.TimeoutExpired) as error:
         raise GpuAgentError(f"{python} cannot list its workloads: {error}; choose another with --python") from error
     if done.returncode != 0:
