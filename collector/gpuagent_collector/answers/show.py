@@ -29,6 +29,7 @@ from gpuagent_collector.compare.comparison import Comparison, Request, compare, 
 from gpuagent_collector.compare.figures import Row
 from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.launching.runs import find_parts, read_stored_output
+from gpuagent_collector.metrics.result import SERVING
 from gpuagent_collector.present.answer import Answer, Section, Verbatim
 from gpuagent_collector.present.human import duration, notation
 from gpuagent_collector.present.table import Column, Table
@@ -332,6 +333,8 @@ def render(showing: Showing) -> Answer:
     text, _, line = showing.paragraph.partition("\n")
     match = _COMMAND.search(line)
     command = match[1] if match else write_command("runs", {"--workload": comparison.layout.blocks[0].workload})
+    if {block.workload for block in comparison.layout.blocks} == {SERVING} and not details:
+        command = write_command("serving", {})
     if not text:  # several workloads: the one with most runs
         block = max(comparison.layout.blocks, key=lambda block: sum(len(cell.runs) for cell in block.cells))
         command = write_command("show", {}, block.workload)
