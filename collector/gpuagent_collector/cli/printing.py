@@ -114,8 +114,8 @@ def report(ask: "Ask", *, source: str, place: Sequence[str], path: Path, inline:
         unfinished.write_text(page, encoding="utf-8")
     columns = shutil.get_terminal_size().columns
     chosen = say_choice(made.comparison, request)
-    text = f"{answer(made.comparison, most=1)} {chosen}".rstrip()
-    for paragraph in text.replace(" in the table.", " on the page.").splitlines():
+    text = f"{answer(made.comparison, most=1, place='on the page')} {chosen}".rstrip()
+    for paragraph in text.splitlines():
         click.echo(textwrap.fill(paragraph, columns))
     click.echo(f"{path}: {in_unit('bytes')(path.stat().st_size)}, a page for a browser")
     further = find_next(made.comparison, reported=True)

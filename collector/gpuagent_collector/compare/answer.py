@@ -35,7 +35,7 @@ ALONE = "There is no other side, so nothing was compared."
 _KEY_METRICS = ("throughput", "step_seconds", "gpu_utilization_percent", "gpu_memory_used_bytes")
 
 
-def describe_sides(comparison: Comparison, *, most: int) -> str:
+def describe_sides(comparison: Comparison, *, most: int, place: str = "in the table") -> str:
     """Return the primary metric of each block and side in words, and that nothing was tested."""
     layout, primary = comparison.layout, comparison.figures.primary
     sentences = []
@@ -61,7 +61,7 @@ def describe_sides(comparison: Comparison, *, most: int) -> str:
         sentences = [f"No run has {primary.name}."]
     if layout.facet.describes and len(sentences) > most:
         return _describe_range(comparison)
-    said = in_short(sentences, most=most)
+    said = in_short(sentences, most=most, place=place)
     if layout.facet.names != {"all"}:
         said.append(ALONE if len(layout.sides) == 1 else "Nothing was tested.")
     return " ".join(said)
@@ -225,11 +225,11 @@ _LOADS = (
 )
 
 
-def answer(comparison: Comparison, *, most: int = 3) -> str:
-    """Return the results of the comparison, and their evidence; the table has more than `most`."""
+def answer(comparison: Comparison, *, most: int = 3, place: str = "in the table") -> str:
+    """Return the results of the comparison, and their evidence; more than `most` are in another `place`."""
     if not comparison.layout.is_compared:
-        return describe_sides(comparison, most=most)
-    results, costs = _results(comparison, most=most), _costs(comparison, most=most)
+        return describe_sides(comparison, most=most, place=place)
+    results, costs = _results(comparison, most=most, place=place), _costs(comparison, most=most)
     # Without a difference in time the cheaper side is the answer.
     said = [*costs, *results] if is_cost_first(comparison) else [*results, *costs]
     layout, needed = comparison.layout, comparison.needed
@@ -310,7 +310,7 @@ def _costs(comparison: Comparison, *, most: int) -> Iterator[str]:
         yield f"--metric {priced[0][1].metric.name} compares the cost of all {len(priced)}."
 
 
-def _results(comparison: Comparison, *, most: int) -> list[str]:
+def _results(comparison: Comparison, *, most: int, place: str) -> list[str]:
     tests, overall = comparison.figures.tests, comparison.figures.overall
     if best := comparison.headline:
         said = [_best_sentence(comparison, best)]
@@ -333,7 +333,7 @@ def _results(comparison: Comparison, *, most: int) -> list[str]:
         sentences = [_overall_sentence(comparison, one) for one in overall]
     else:
         sentences = [_sentence(comparison, test) for test in tests]
-    return in_short(sentences, most=most)
+    return in_short(sentences, most=most, place=place)
 
 
 def _sentence(comparison: Comparison, test: Test) -> str:

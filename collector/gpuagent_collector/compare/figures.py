@@ -450,7 +450,7 @@ class Observed:
         known = {side: (number, len(self.sides[side])) for side, number in numbers.items() if number}
         some, every = sum(number for number, _ in known.values()), sum(map(len, self.sides.values()))
         if known and some == every:
-            return "both runs" if every == 2 else f"all {every:,} runs" if every > 1 else "this run"
+            return {1: "this run", 2: "both runs"}.get(every, f"all {every:,} runs")
         if known and len(self.sides) == 1:
             return f"{some:,} of {every:,} runs"
         facet, listed = self.layout.facet, []

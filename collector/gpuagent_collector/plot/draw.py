@@ -170,7 +170,7 @@ def _draw_metrics(ask: Ask, asked: PlotRequest) -> Picture:
     picture.missing = matrix.missing
     if comparison is None:
         return picture
-    said = say_comparison(comparison, most=1).replace(" in the table.", " in the figure.")
+    said = say_comparison(comparison, most=1, place="in the figure")
     return _saying(picture, f"{said} {say_choice(comparison, asked.request)}".rstrip())
 
 

@@ -277,8 +277,8 @@ def join_sentences(sentences: Sequence[str]) -> str:
     return " ".join(sentences).replace(" \n", "\n")
 
 
-def in_short(sentences: Sequence[str], *, most: int) -> list[str]:
-    """Return the first `most` sentences, and the number of the others."""
+def in_short(sentences: Sequence[str], *, most: int, place: str = "in the table") -> list[str]:
+    """Return the first `most` sentences, and the number of the others with the place where they are."""
     rest = len(sentences) - most
-    more = "One more is in the table." if rest == 1 else f"{rest} more are in the table."
+    more = f"One more is {place}." if rest == 1 else f"{rest} more are {place}."
     return [*sentences[:most], *([more] if rest > 0 else [])]
