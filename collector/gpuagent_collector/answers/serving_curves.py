@@ -401,10 +401,16 @@ def choose_study(ask: Ask, request: Request, *, percent: int | None, millisecond
 
 
 def _find_difference(study: Study) -> str | None:
-    """Return the facet of the only parameter in which the curves of one side differ; None: there is none such."""
-    if len({side for _, side in study.lines}) != 1:
+    """Return the facet of the servers that one side has, or of the only parameter in which its curves differ.
+
+    None: there are several sides, or no such parameter.
+    """
+    if len({*(side for _, side in study.lines), *(one.side for one in study.found)}) != 1:
         return None
-    settings = [curve.settings for curve in study.curves]
+    blocks = study.chosen.layout.blocks
+    settings = [curve.settings for curve in study.curves] or [block.settings for block in blocks]
     names = {name for own in settings for name in distinguishing(own, settings)}
-    parameters = {name for block in study.chosen.layout.blocks for name in block.parameters}
+    if "server" in names and all("server" in own for own in settings):
+        return "parameter:server"
+    parameters = {name for block in blocks for name in block.parameters}
     return f"parameter:{next(iter(names))}" if len(names) == 1 and names <= parameters else None

@@ -326,9 +326,13 @@ def _canonical(values: Record, facet: Facet) -> str:
 
     The parameters that the facet compares are left out, and so is the rendezvous of a run's nodes. The location of data
     differs from place to place and is not compared, so all paths are alike; a workload reports what it read there. Nor
-    are a server's command and address where a name says which server it is.
+    are a server's command and address where a name says which server it is, and how to search in runs that do not.
     """
-    apart = {*facet.parameters, "rendezvous", *(("serve", "url") if values.get("server") else ())}
+    apart = {*facet.parameters, "rendezvous"}
+    if values.get("server"):
+        apart |= {"serve", "url"}
+    if values.get("find") is None:
+        apart |= {name for name in values if name.startswith("find-")}
     alike = {name: value for name, value in values.items() if name not in apart}
     for name, value in alike.items():
         if is_path(value):
