@@ -83,28 +83,32 @@ def _found(cell: Cell, kind: str, limits: str, facts: Facts) -> Found:
 
 
 def longer_search(ask: Ask, chosen: Selection, found: Sequence[Found]) -> str | None:
-    """Return the bench with more windows than searches had; None: they left no end open, or no bench makes the sides.
+    """Return the bench with more windows than searches had; None: they left no end open, or their command is unknown.
 
     With more load generators where those were the limit. A server's name is no setting of it: its command or address
-    is another one.
+    is another one, so that one of several servers is searched.
     """
     facet = chosen.layout.facet
-    is_varied = len(found) > 1
-    is_benched = len(facet.parts) == 1 and facet.parameters and facet.option and facet.option != "--server"
-    if not any(one.low is None or one.high is None for one in found) or (is_varied and not is_benched):
+    if any(one.low is None or one.high is None for one in found):
+        if len(facet.parts) > 1 or not facet.parameters or facet.option in ("", "--server"):
+            found = [one for one in found if one.low is None or one.high is None][:1]
+    else:
         return None
     windows = max(one.figures.get("search_windows", 0.0) for one in found)
     varied = {"--find-windows": [str(max(_LONGER, 2 * round(windows)))]}
-    if is_varied:
+    if len(found) > 1:
         varied[facet.option] = [one.side for one in found]
     recorded = find_recorded(ask, [run_id for one in found for run_id in one.run_ids])
+    if not recorded.given:
+        return None
     if any(one.figures.get("client_limited", 0) > 0 for one in found):
         varied["--clients"] = [str(2 * int(recorded.given.get("clients", "1")))]
     return recorded.workload_command(SERVING, varied)
 
 
 def write_found(one: Found) -> str:
-    """Return what a side sustains, how certain that is, and whether the clients were the limit."""
+    """Return the load that a side sustains, and how certain that is."""
+    searches = f"{one.runs} {'search' if one.runs == 1 else 'searches'}"
     if one.low is not None and one.high is not None:
         ends = f"95 % interval {significant(one.low)} to {significant(one.high)}"
     elif one.low is not None:
@@ -114,14 +118,15 @@ def write_found(one: Found) -> str:
     else:
         windows = one.figures.get("search_windows")
         ends = "no 95 % interval" if windows is None else f"no 95 % interval after {windows:.0f} windows"
-    searches = f"{one.runs} {'search' if one.runs == 1 else 'searches'}"
-    load = f"{significant(one.highest)} {UNITS[one.kind]}"
-    sentences = [f"Within {one.limits}, {one.side} sustains {load} ({ends}, {searches})."]
+    return f"{significant(one.highest)} {UNITS[one.kind]} ({ends}, {searches})"
+
+
+def write_doubts(one: Found) -> Iterator[str]:
+    """Yield whether the clients were the limit of a search, and whether the server was erratic."""
     if one.figures.get("client_limited", 0) > 0:
-        sentences.append(f"The load generator was the limit, so {one.side} may sustain more.")
+        yield f"The load generator was the limit, so {one.side} may sustain more."
     if one.erratic > _ERRATIC:
-        sentences.append(f"It is erratic: {100 * one.erratic:.0f} % of the windows contradict the others.")
-    return " ".join(sentences)
+        yield f"{one.side} is erratic: {100 * one.erratic:.0f} % of the windows contradict the others."
 
 
 def found_table(found: Sequence[Found], figures: Mapping[str, str]) -> Table:
@@ -145,7 +150,7 @@ def found_table(found: Sequence[Found], figures: Mapping[str, str]) -> Table:
     )
 
 
-def found_section(table: Table) -> Section:
+def found_section(table: Table, *, is_detail: bool) -> Section:
     """Return the table with what its columns mean."""
     words = "Other figures are of the load at the interval's lower end; where that is open, of that of late windows."
-    return Section("Highest load within the limits", [table, Legend("", words)])
+    return Section("Highest load within the limits", [table, Legend("", words)], is_detail=is_detail)

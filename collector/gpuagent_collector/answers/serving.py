@@ -1,5 +1,6 @@
 """`collector serving`: servers of language models over levels of load."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -8,6 +9,7 @@ from typing import Any
 from gpuagent_collector.answers.found_load import (
     found_section,
     found_table,
+    write_doubts,
     write_found,
 )
 from gpuagent_collector.answers.serving_curves import (
@@ -84,7 +86,8 @@ def _write_load(level: float, curve: Curve) -> str:
 
 def answer(study: Study) -> str:
     """Return what each curve says."""
-    sentences = [write_found(one) for one in study.found]
+    sentences = [*_say_loads(study)]
+    sentences += [doubt for one in study.found for doubt in write_doubts(one)]
     sentences += [sentence for curve in study.curves for sentence in _sentences(curve, study)]
     layout = study.chosen.layout
     compared = differing_answers({side: layout.runs_of(side) for side in layout.sides}, study.chosen.facts)
@@ -97,11 +100,35 @@ def answer(study: Study) -> str:
     return " ".join(sentences)
 
 
+def _before(curve: Curve, study: Study) -> str:
+    """Return what a sentence about a curve begins with: its settings; '' for the only curve."""
+    return f"{name}: " if (name := tell_apart(curve, study)) else ""
+
+
+def _say_loads(study: Study) -> Iterator[str]:
+    """Yield the highest loads within each limit: those that were searched for, and of other sides the highest kept."""
+    loads: dict[tuple[str, str], dict[str, str | None]] = defaultdict(dict)
+    for one in study.found:
+        loads["", one.limits][one.side] = write_found(one)
+    searched = {one.side for one in study.found}
+    is_open = False
+    for curve in study.curves:
+        sides = [side for side in curve.points if side not in searched] if curve.limits.milliseconds else []
+        for side in sides:
+            loads[_before(curve, study), write_limits(curve.limits)][side] = _kept(side, curve, study)
+        is_open |= bool(sides) and all(curve.best(side) is curve.points[side][-1] for side in sides)
+    for (before, limits), of_sides in loads.items():
+        clauses, verb = [], " sustains"
+        for side, load in of_sides.items():
+            clauses.append(f"{side} keeps it at no measured load" if load is None else f"{side}{verb} {load}")
+            verb = " sustains" if load is None else ""
+        yield f"{before}Within {limits}, {', '.join(clauses)}."
+    if is_open and study.search is None:
+        yield "The limit was not reached: load it higher to find it."
+
+
 def _sentences(curve: Curve, study: Study) -> Iterator[str]:
-    before = f"{name}: " if (name := tell_apart(curve, study)) else ""
-    for said in _kept_sentences(curve, study):
-        yield f"{before}{said}"
-        before = ""
+    before = _before(curve, study)
     title = _title(curve.limits.metric)
     for crossing in curve.crossings:
         side, baseline = crossing.side, next(iter(curve.points))
@@ -114,31 +141,21 @@ def _sentences(curve: Curve, study: Study) -> Iterator[str]:
     if len(curve.points) > 1 and not curve.crossings:
         for side, points in [*curve.points.items()][1:]:
             if shift := points[-1].shift:
-                where, evidence = f"at {_write_load(points[-1].load, curve)}", interval(shift)
+                where = f"at {_write_load(points[-1].load, curve)}"
+                evidence = f" (ratio {ratio(shift.estimate)}, {interval(shift)})"
                 if shift.low is None:
-                    said, evidence = f"{where} the runs are too few to compare {title}", "without an interval"
+                    said, evidence = f"{where} the runs are too few to compare {title}", ""
                 elif shift.is_shown:
                     slower = "higher" if shift.estimate > 1 else "lower"
                     said = f"{where} the {title} of {side} is {change(shift.estimate).lstrip('+−')} {slower}"
                 else:
                     said = f"no measurable difference in {title} {where}"
                 said = said if before else said[0].upper() + said[1:]
-                yield f"{before}{said} (ratio {ratio(shift.estimate)}, {evidence})."
+                yield f"{before}{said}{evidence}."
                 before = ""
                 yield from _seen_in_servers(side, points[-1], curve)
     if len(curve.points) == 1 and not curve.limits.milliseconds:
         yield f"{before}One side, and no limit: give one such as --ttft 200."
-
-
-def _kept_sentences(curve: Curve, study: Study) -> Iterator[str]:
-    """Yield the highest load within the limits of each side that was not searched for it."""
-    searched = {one.side for one in study.found}
-    sides = [side for side in curve.points if side not in searched]
-    if curve.limits.milliseconds and sides:
-        kept = "; ".join(_kept(side, curve, study) for side in sides)
-        yield f"Within {write_limits(curve.limits)}, {kept}."
-        if all(curve.best(side) is curve.points[side][-1] for side in sides):
-            yield "The limit was not reached: load it higher to find it."
 
 
 # Figures of servers that explain latency: the metric, in words, and from which difference on; below 0, less is slower.
@@ -171,15 +188,16 @@ def _seen_in_servers(side: str, point: Point, curve: Curve) -> Iterator[str]:
             yield f"There the server of {slow_side} has {said}."
 
 
-def _kept(side: str, curve: Curve, study: Study) -> str:
+def _kept(side: str, curve: Curve, study: Study) -> str | None:
+    """Return the highest load at which a side keeps the limits, in words; None: there is none."""
     point = curve.best(side)
     if point is None:
-        return f"{side} keeps it at no measured load"
+        return None
     extent = " or more" if point is curve.points[side][-1] else ""
     units = {"throughput": "tokens/s", ENERGY: "J per token"}
     units |= {metric.name: f"{metric.unit} per million tokens" for metric in study.costs}
     figures = [f"{significant(point.figures[name])} {unit}" for name, unit in units.items() if name in point.figures]
-    return f"{side} sustains {_write_load(point.load, curve)}{extent} ({', '.join(figures)})"
+    return f"{_write_load(point.load, curve)}{extent} ({', '.join(figures)})"
 
 
 def _title(metric: str) -> str:
@@ -208,13 +226,16 @@ def render(study: Study) -> Answer:
     found = found_table(study.found, {"throughput": "tokens/s", ENERGY: "J/token", **_cost_titles(study)})
     facts = {"curves": [_facts(curve, table) for curve, table in zip(study.curves, tables, strict=True)]}
     drawn = write_command("plot", {"--by": layout.facet.name, "-o": "serving.pdf"}, "serving")
-    sections = [*([found_section(found)] if study.found else []), *(_section(curve, study) for curve in study.curves)]
-    is_named = study.searched and len(study.curves) == 1
+    # What the sentence has of it is enough beside a curve.
+    sections = [found_section(found, is_detail=bool(tables))] if study.found else []
+    sections += [_section(curve, study) for curve in study.curves]
+    text, is_named = answer(study), study.searched and len(study.curves) == 1
     # An only table needs no heading of its own.
-    parts = sections.pop().parts if len(sections) == 1 else []
+    parts = sections.pop().parts if sum(not section.is_detail for section in sections) == 1 else []
     return Answer(
         heading=f"Serving by {layout.facet.spoken}: {', '.join(sides)}",
-        text=answer(study) + (f" The next command loads {study.searched} higher." if is_named else ""),
+        text=text,
+        short=f"{text} The next command loads {study.searched} higher to find its limit." if is_named else None,
         parts=parts,
         sections=sections,
         caveats=tuple(find_caveats(study)),

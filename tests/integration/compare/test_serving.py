@@ -59,7 +59,7 @@ def test_each_side_keeps_the_limit_up_to_a_load_and_they_cross_between_two(serve
         assert point.shift.estimate == pytest.approx(TTFT["b"][point.load] / TTFT["a"][point.load])
     text = answer(found)
     assert "Within 200 ms TTFT (p90), a sustains 4 requests/s (400 tokens/s" in text
-    assert "b sustains 8 requests/s or more (800 tokens/s" in text
+    assert ", b 8 requests/s or more (800 tokens/s" in text
     assert "b and a cross in TTFT p90 between 4 and 8 requests/s (about 4.80)." in text
 
 
@@ -192,7 +192,9 @@ def test_a_limit_that_was_not_reached_is_searched_next(store: SyntheticStore) ->
         for server in ("a", "b"):
             add_served(store, node, server, 4, 0.1, repeat, command=[*command, "--param", f"server={server}"])
     rendered = render(study(store))
-    assert "load it higher to find it. At 4 requests/s the runs are too few to compare" in rendered.text
+    assert "b 4 requests/s or more (400 tokens/s). At 4 requests/s the runs are too few to compare" in rendered.text
+    assert rendered.short
+    assert rendered.short.endswith("The next command loads a higher to find its limit.")
     assert rendered.next is not None
     assert rendered.next.startswith("gpuagent bench serve-load --param output=16 --param rate=4 --server a")
     assert "--slo-ttft 200 --find rate --platform lab" in rendered.next
@@ -318,12 +320,53 @@ def test_a_search_says_the_highest_rate_and_that_a_server_is_erratic(store: Synt
     assert (a.highest, a.low, a.high, a.runs) == (12.25, 12.0, 12.5, 1)
     assert (b.low, b.high, b.erratic) == (5.0, None, 0.4)
     rendered = render(found)
-    assert rendered.text.count("200 ms TTFT and 20 ms TPOT (p90)") == 2
-    assert "b sustains 9 requests/s (95 % interval from 5 on, 1 search). It is erratic: 40 %" in rendered.text
+    assert rendered.text.count("200 ms TTFT and 20 ms TPOT (p90)") == 1
+    assert ", b 9 requests/s (95 % interval from 5 on, 1 search). b is erratic: 40 %" in rendered.text
     assert rendered.text.count("erratic") == 1
-    # A bench would start one server for both names.
+    # Nothing is known of the command that searched.
     assert rendered.next is None
     (table,) = rendered.csv
     assert [row["high"] for row in table.records()] == [12.5, None]
     with pytest.raises(GpuAgentError, match="no latency to draw"):
         draw_serving(found, 80.0)
+
+
+def test_a_search_beside_plain_runs_is_one_sentence_and_the_other_server_is_next(store: SyntheticStore) -> None:
+    add_searches(store, {"a": {"highest_rate": 12.0, "search_windows": 12.0}})
+    for row in store.rows["run_requests"]:
+        row["parameters"] = json.dumps({**json.loads(row["parameters"]), "find-windows": 12, "slo-tpot": None})
+    node = store.node("spruce", "lab")
+    command = ["python", "-m", "gpuagent_workloads", "run", "serve-load", "--param", "rate=4"]
+    for repeat in range(1, 4):
+        for server in ("a", "b"):
+            add_served(store, node, server, 4, 0.1, repeat, command=[*command, "--param", f"server={server}"])
+    # Only a search has windows, whatever runs without one were given.
+    for number, row in enumerate(store.rows["run_requests"][1:]):
+        row["parameters"] = json.dumps({**json.loads(row["parameters"]), "find": None, "find-windows": 40 + number})
+    # A platform without such runs hides no server.
+    other = store.node("oak", "farm")
+    store.next_run(other, throughput=1.0, workload="mnist", parameters={"steps": 1})
+    rendered = answer_serving(store.ask, percent=None, milliseconds={})
+    assert rendered.heading == "Serving by parameter:server: a, b"
+    of_a, of_b = "12 requests/s (no 95 % interval after 12 windows, 1 search)", "4 requests/s or more (400 tokens/s)"
+    assert rendered.text.startswith(f"Within 200 ms TTFT (p90), a sustains {of_a}, b {of_b}.")
+    assert rendered.text.count("Within") == 1
+    first, *details = rendered.document(brief=True)
+    assert (details, sum(isinstance(part, Grid) for part in first.parts)) == ([], 1)
+    assert rendered.next is not None
+    assert rendered.next.startswith("gpuagent bench serve-load --param rate=4 --server b --slo-ttft 200 --find rate")
+
+
+def test_of_several_named_servers_the_first_that_was_searched_too_briefly_is_searched_longer(
+    store: SyntheticStore,
+) -> None:
+    closed = {"highest_rate": 12.0, "highest_rate_low": 11.0, "highest_rate_high": 13.0}
+    add_searches(store, {"a": closed, "b": {"highest_rate": 9.0, "search_windows": 60.0}})
+    for row in store.rows["run_requests"]:
+        server = json.loads(row["parameters"])["server"]
+        row["command"] = json.dumps(
+            ["python", "-m", "gpuagent_workloads", "run", "serve-load", "--find", "rate", "--server", server]
+        )
+    rendered = answer_serving(store.ask, percent=None, milliseconds={})
+    assert rendered.heading == "Serving by parameter:server: a, b"
+    assert rendered.next == "gpuagent bench serve-load --find rate --server b --find-windows 120 --platform lab"
