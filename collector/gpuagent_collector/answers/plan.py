@@ -34,6 +34,7 @@ from gpuagent_collector.statistics.repeats import (
     MOST_REPEATS,
     POWERS,
     Spread,
+    fewest_repeats,
     least_deviations,
     matched_spread,
     pooled_spread,
@@ -106,10 +107,15 @@ class BlockPlan:
 
     def least_effect(self, repeats: int, level: float) -> float | None:
         """Return the share from which on so many repeats show a difference, with the first of POWERS; None: none."""
-        matched = self.matched and repeats >= least_pairs(1, level)
+        pairs = least_pairs(1, level) if self.matched else 0
+        matched = self.matched and repeats >= pairs
         spread = self.spread if matched else self.pooled
         deviations = least_deviations(repeats, power=POWERS[0], level=level, matched=matched)
-        return None if deviations is None else expm1(deviations * spread.seen)
+        if deviations is None:
+            return None
+        effect = expm1(deviations * spread.seen)
+        # What a few runs show should more runs show too, although these are tested in pairs.
+        return max(effect, self.least_effect(pairs, level) or 0.0) if repeats < pairs else effect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,12 +253,11 @@ def _tables(block: Block, facts: Facts, metric: Metric) -> list[Floats]:
 
 def _need(matched: Spread | None, pooled: Spread, effect: float | None, question: Question) -> Need:
     to_show, share = (repeats_to_equal, question.delta) if effect is None else (repeats_to_differ, effect)
-    spread = matched or pooled
-    fewest = partial(to_show, level=question.level, matched=matched is not None)
+    fewest = partial(fewest_repeats, to_show, share, level=question.level)
     return Need(
         effect=effect,
-        as_seen=tuple(fewest(spread.seen, share, power=power) for power in POWERS),
-        cautious=tuple(fewest(spread.cautious, share, power=power) for power in POWERS),
+        as_seen=tuple(fewest(pooled.seen, matched.seen if matched else None, power=power) for power in POWERS),
+        cautious=tuple(fewest(pooled.cautious, matched.cautious if matched else None, power=power) for power in POWERS),
     )
 
 
@@ -360,7 +365,8 @@ def answer(plan: Plan) -> str:
         sentences.append(_range_sentence(plan, title))
     for block in [] if sentences else plan.blocks:
         shown: list[str] = []
-        for repeats in sorted({block.repeats, USUAL_REPEATS}):
+        # Of more runs than usual, the table has what fewer show.
+        for repeats in sorted({block.repeats, max(block.repeats, USUAL_REPEATS)}):
             runs = f"{counted(repeats, 'run')} a side{', as here,' if repeats == block.repeats else ''}"
             effect = block.least_effect(repeats, plan.question.level)
             verb = "shows" if repeats == 1 else "show"

@@ -60,10 +60,14 @@ def find_needed(figures: Figures, facts: Facts) -> Needed | None:
     together = facts.column([run for repeat in made for run in repeat], figures.primary.name)
     table = together.reshape(-1, len(cells))
     matched = repeats.matched_spread([table[~np.isnan(table).any(axis=1)]], pooled)
-    spread = matched or pooled
     percent = float(f"{100 * share:.1e}")
     comparisons = round(0.05 / figures.alpha * len(figures.tests))
-    fewest = repeats.repeats_to_differ(
-        spread.seen, percent / 100, power=repeats.POWERS[0], level=0.05 / comparisons, matched=matched is not None
+    fewest = repeats.fewest_repeats(
+        repeats.repeats_to_differ,
+        percent / 100,
+        pooled.seen,
+        matched.seen if matched else None,
+        power=repeats.POWERS[0],
+        level=0.05 / comparisons,
     )
     return Needed(test=test, percent=percent, comparisons=comparisons, repeats=fewest)

@@ -8,7 +8,13 @@ from math import inf, log1p, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuagent_collector.statistics.shift import Floats, Values, matched_rejection_bound, rejection_bound
+from gpuagent_collector.statistics.shift import (
+    Floats,
+    Values,
+    least_pairs,
+    matched_rejection_bound,
+    rejection_bound,
+)
 from gpuagent_collector.statistics.tolerance import chi_squared_quantile
 
 # Nobody plans for more.
@@ -41,6 +47,35 @@ def repeats_to_differ(spread: float, effect: float, *, power: float, level: floa
 def repeats_to_equal(spread: float, delta: float, *, power: float, level: float, matched: bool = False) -> int | None:
     """Return the same for sides without a difference that shall be called equal to within `delta`."""
     return _fewest(partial(power_to_equal, _in_deviations(delta, spread), level=level, matched=matched), power)
+
+
+def fewest_repeats(
+    to_show: Callable[..., int | None],
+    share: float,
+    pooled: float,
+    matched: float | None,
+    *,
+    power: float,
+    level: float,
+) -> int | None:
+    """Return the fewest repeats a side of pairs, or of runs that are too few for a test of pairs.
+
+    Args:
+        to_show: repeats_to_differ or repeats_to_equal.
+        share: the effect, or what counts as equal.
+        pooled: the standard deviation of runs that count as independent.
+        matched: that of pairs; None: there are none.
+        power, level: as in `to_show`.
+
+    Returns: None where it takes more than MOST_REPEATS.
+    """
+    if matched is None:
+        return to_show(pooled, share, power=power, level=level)
+    pairs = to_show(matched, share, power=power, level=level, matched=True)
+    if pairs != least_pairs(1, level):
+        return pairs
+    # More of them would be enough as well.
+    return min(pairs, to_show(pooled, share, power=power, level=level) or pairs)
 
 
 # Repeats that can show a difference show one of so many standard errors.
