@@ -5,8 +5,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
-from math import expm1
+from itertools import chain, combinations
+from math import expm1, log
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,14 @@ import numpy as np
 
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.caveats import find_disturbances
-from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES, default_primaries, is_open_load
+from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES, default_primaries, is_open_load, values_of_sides
 from gpuagent_collector.metrics import BY_NAME, Metric, hint_at
 from gpuagent_collector.metrics.result import SERVING, SERVING_METRICS
-from gpuagent_collector.present.answer import Answer, Caveat, Legend, Section
+from gpuagent_collector.present.answer import Answer, Caveat, Section
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table, data_table
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import USUAL_REPEATS
+from gpuagent_collector.runs.arguments import USUAL_REPEATS, Command
 from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, match_runs, tell_apart
 from gpuagent_collector.runs.columns import Floats
 from gpuagent_collector.runs.data import Facts, Run, load_facts, load_figures
@@ -41,7 +41,7 @@ from gpuagent_collector.statistics.repeats import (
     repeats_to_differ,
     repeats_to_equal,
 )
-from gpuagent_collector.statistics.shift import least_pairs
+from gpuagent_collector.statistics.shift import estimate_shift, least_pairs
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted
 
@@ -120,13 +120,18 @@ class BlockPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A plan with everything that is shown of it; the block with the most runs first, whose options are recorded."""
+    """A plan with everything that is shown of it; the block with the most runs first, whose options are recorded.
+
+    Attributes:
+        undecided: two commands of the first block whose difference is not shown yet; empty: there are no such two.
+    """
 
     question: Question
     metric: Metric
     blocks: tuple[BlockPlan, ...]
     recorded: Recorded
     caveats: tuple[Caveat, ...]
+    undecided: tuple[Command, ...]
 
 
 def plan_repeats(ask: Ask, question: Question) -> Plan:
@@ -155,7 +160,12 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
             recorded = find_recorded(ask, [run.run_id for run in planned[0]])
             caveats = find_plan_caveats(ask, list(chain.from_iterable(planned)), runs)
             return Plan(
-                question=question, metric=metric, blocks=tuple(plans), recorded=recorded, caveats=tuple(caveats)
+                question=question,
+                metric=metric,
+                blocks=tuple(plans),
+                recorded=recorded,
+                caveats=tuple(caveats),
+                undecided=_find_undecided(planned[0], facts, metric, question.level),
             )
     if question.metric is None and blocks and all(map(is_open_load, blocks)):
         raise GpuAgentError(_load_was_asked(succeeded, facts))
@@ -251,6 +261,28 @@ def _tables(block: Block, facts: Facts, metric: Metric) -> list[Floats]:
     return tables
 
 
+# Commands of which each two are tested.
+_MOST_TESTED = 4
+
+
+def _find_undecided(runs: Sequence[Run], facts: Facts, metric: Metric, level: float) -> tuple[Command, ...]:
+    """Return the two of the commonest commands with the largest difference that their runs leave open."""
+    commands = [command for command, _ in Counter(run.command for run in runs).most_common(_MOST_TESTED)]
+    found: dict[float, tuple[Command, Command]] = {}
+    for one, other in combinations(commands, 2):
+        cells = [
+            Cell(side=side, runs=tuple(run for run in runs if run.command == command), others={})
+            for side, command in (("one", one), ("other", other))
+        ]
+        block = Block(workload="", parameters={}, held={}, cells=tuple(cells))
+        sides = values_of_sides(facts, least_pairs(1, level), block, "other", metric)
+        shift = estimate_shift(*sides, alpha=level)
+        # Without an interval the runs are too few to say anything.
+        if shift.low is not None and not shift.is_shown:
+            found[abs(log(shift.estimate))] = (one, other)
+    return found[max(found)] if found else ()
+
+
 def _need(matched: Spread | None, pooled: Spread, effect: float | None, question: Question) -> Need:
     to_show, share = (repeats_to_equal, question.delta) if effect is None else (repeats_to_differ, effect)
     fewest = partial(fewest_repeats, to_show, share, level=question.level)
@@ -294,10 +326,7 @@ def render(plan: Plan) -> Answer:
     return Answer(
         heading=f"Repeats for a new experiment: {spoken(plan.metric, question.stat)}",
         text=answer(plan),
-        parts=[
-            _overview(plan),
-            Legend("Make a new experiment: adding runs to an old one finds false differences.", ""),
-        ],
+        parts=[_overview(plan)],
         sections=[
             *(
                 Section(tell_apart(each.block, blocks), [_scatter(each), _repeats(each, plan)], is_detail=True)
@@ -327,15 +356,20 @@ def render(plan: Plan) -> Answer:
 def _next(plan: Plan) -> tuple[str | None, int]:
     """Return the command that makes the new runs of the first workload, and how many commands it leaves out.
 
-    Of many commands it runs the commonest two, and on several platforms the commonest one on each. None: it would be
-    too long.
+    Of many commands it runs two that are undecided, or else the commonest two, and on several platforms the commonest
+    one on each. None: it would be too long.
     """
     block = plan.blocks[0]
+    if plan.blocks[1:] and plan.recorded.given:
+        # One setting of several, with its own parameters.
+        return plan.recorded.workload_command(block.block.workload, {}, _rounds(block)), 0
     runs = [run for cell in block.block.cells for run in cell.runs]
     commands = Counter(run.command for run in runs)
     few = 1 if len({run.platform for run in runs}) > 1 else 2
     for number in (few,) if few == 1 else (len(commands), few):
         chosen = [command for command, _ in commands.most_common(number)]
+        if number == 2 < len(commands) and plan.undecided:
+            chosen = list(plan.undecided)
         repeat = plan.recorded.repeat_command(chosen, block.block.workload, _rounds(block))
         if repeat:
             return repeat, len(commands) - len(chosen)
@@ -385,11 +419,17 @@ def answer(plan: Plan) -> str:
     if command and plan.recorded.lacking:
         sentences.append(plan.recorded.lacking)
     if command and effect is not None:
-        each = ", given on each side," if command.startswith("gpuagent run ") else ""
-        of = f" of {_name(first, plan)}" if len(blocks) > _SPOKEN_BLOCKS else ""
-        of += " of the commonest command" if left_out and each else " of the commonest two commands" if left_out else ""
-        runs = f"{_rounds(first)} runs a side{of}"
-        sentences.append(f"The next command{each} makes {runs}, which show {_share(effect)} or more.")
+        new, least = f"{_rounds(first)} runs", f"{_share(effect)} or more"
+        if blocks[1:]:
+            made = f"makes {new} of {_name(first, plan)}; with as many on the other side they show {least}"
+            sentences.append(f"The next command {made}.")
+        elif command.startswith("gpuagent run "):
+            of = " of the commonest command" if left_out else ""
+            sentences.append(f"The next command, given on each side, makes {new} a side{of}, which show {least}.")
+        else:
+            which = "two commands whose difference is not shown yet" if plan.undecided else "the commonest two commands"
+            of = f" of {which}" if left_out else ""
+            sentences.append(f"The next command makes {new} a side{of}, which show {least}.")
     return " ".join(sentences)
 
 

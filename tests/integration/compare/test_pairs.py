@@ -132,6 +132,21 @@ def test_of_many_commands_a_plan_repeats_the_commonest_two(store: SyntheticStore
     assert planned.next
     assert planned.next.startswith("gpuagent bench --rounds ")
     assert planned.next.endswith("'sort file' 'uniq file'")
+    assert "of the commonest two commands, which" in planned.text
+
+
+def test_of_many_commands_a_plan_repeats_the_two_that_are_farthest_apart_and_not_shown_to_be(
+    store: SyntheticStore,
+) -> None:
+    node = store.node("alder-node", "alder")
+    for program, level in (("sort", 1000.0), ("uniq", 3000.0), ("wc", 1040.0), ("cut", 3200.0), ("tr", 9000.0)):
+        for share in (0.9, 1.0, 1.1, 0.95, 1.05):
+            own: dict[str, Any] = {"workload": "tools", "parameters": {}, "command": json.dumps([program, "file"])}
+            store.next_run(node, throughput=level * share, **own)
+    planned = render_plan(plan_repeats(store.ask, Question()))
+    assert planned.next
+    assert planned.next.endswith("'uniq file' 'cut file'")
+    assert "of two commands whose difference is not shown yet, which" in planned.text
 
 
 def test_a_plan_counts_the_repeats_that_have_the_metric(store: SyntheticStore) -> None:

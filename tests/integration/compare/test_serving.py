@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpuagent_collector.answers.plan import Question, plan_repeats
+from gpuagent_collector.answers.plan import render as render_plan
 from gpuagent_collector.answers.serving import answer, answer_serving, find_caveats, render
 from gpuagent_collector.answers.serving_curves import Study, choose_study, study_serving
 from gpuagent_collector.compare.comparison import Request, compare
@@ -283,6 +284,21 @@ def test_a_load_that_was_asked_for_plans_no_experiment_and_its_latency_does(
     for asked, planned in ((), "ttft_p90_seconds"), (("--metric", "ttft_p50_seconds"), "ttft_p50_seconds"):
         code, out, _ = collector("plan", path, "serve-load", *asked, "--format", "json", columns=80)
         assert (code, json.loads(out)["metric"]) == (0, planned)
+
+
+def test_of_several_settings_a_plan_says_which_one_it_repeats(store: SyntheticStore) -> None:
+    node = store.node("spruce", "lab")
+    command = ["python", "-m", "gpuagent_workloads", "run", "serve-load", "--param"]
+    for repeat in range(1, 5):
+        for server in ("a", "b"):
+            for rate in (4, 1):
+                ttft = 0.1 * (1 + repeat * rate / 50)
+                given = [f"rate={rate}", "--param", f"server={server}"]
+                add_served(store, node, server, rate, ttft, repeat, command=[*command, *given])
+    planned = render_plan(plan_repeats(store.ask, Question(workload="serve-load")))
+    assert planned.next
+    assert planned.next.startswith("gpuagent bench --rounds 20 serve-load --param rate=4 --server a")
+    assert "makes 20 runs of rate=4 server=a; with as many on the other side they show" in planned.text
 
 
 def test_users_who_wait_for_their_answers_leave_the_throughput_to_the_server(store: SyntheticStore) -> None:
