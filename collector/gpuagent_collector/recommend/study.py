@@ -26,6 +26,7 @@ from gpuagent_collector.runs.facets import Facet, find_facet
 from gpuagent_collector.runs.find import ROOFS, Choice, find_runs
 from gpuagent_collector.runs.repeating import repeat_layout
 from gpuagent_collector.runs.specs import SpecRow, spec_rows
+from gpuagent_collector.runs.words import write_command
 from gpuagent_collector.statistics.shift import least_pairs
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError
@@ -187,9 +188,12 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
     """
     facet = find_facet(request.by)
     if request.workload == SERVING:
+        # Without --by it finds the servers of one platform by itself.
+        by = None if request.by == "platform" else request.by
+        command = write_command("serving", {**request.words, "--workload": None, "--by": by})
         raise GpuAgentError(
             f"{SERVING} sends what it is asked to, so its throughput ranks no server; its latency at each load does: "
-            f"collector serving --by {request.by}"
+            f"`{command}`"
         )
     runs = find_runs(ask, facet, **request.conditions)
     layout = lay_out(runs, facet, choose_sides(runs, facet, (), None), chosen_by_name=False)

@@ -157,7 +157,7 @@ def test_the_cores_of_a_run_on_two_nodes_are_those_of_both(store: SyntheticStore
 
 def test_servers_are_not_ranked_by_the_load_that_they_were_asked_for(store: SyntheticStore) -> None:
     alternate(store, first={"workload": "serve-load"}, second={"workload": "serve-load"})
-    with pytest.raises(GpuAgentError, match="collector serving --by platform"):
+    with pytest.raises(GpuAgentError, match="each load does: `collector serving`"):
         recommend(store.ask, Request(workload="serve-load", by="platform", weights={"time": 1.0}))
 
 
