@@ -197,7 +197,11 @@ def _find_jobs(ask: Ask, facet: Facet, name: str | None, experiment: str | None,
     if not found:
         which = f" named {name_of_job(name)[:80]}" if name else ""
         condition = f" that meets --where {where}" if where else ""
-        raise MisuseError(f"no job{which}{condition} has ended; `collector jobs` lists them")
+        ended = f"no job{which}{condition} has ended"
+        if "name" in facet.names:
+            instead = "`--by command` compares the commands of runs"
+            raise MisuseError(f"--by name compares jobs by their name, and {ended}; {instead}")
+        raise MisuseError(f"{ended}; `collector jobs` lists them")
     return found
 
 

@@ -293,6 +293,7 @@ def test_unknown_names_are_rejected_with_the_known_ones(store: SyntheticStore) -
         ),
         ({"by": "label:a'b"}, "--by label:NAME needs the name of the label"),
         ({"by": "node, node"}, "--by names a facet twice: node, node"),
+        ({"by": "name", "jobs": True}, "compares jobs by their name, and no job has ended; `--by command` compares"),
         ({"experiment": "x"}, "no run has the experiment x; there are: tuesday"),
         ({"where": "repeat > 99"}, "no run satisfies --where repeat > 99"),
         ({"where": "true; DROP TABLE runs"}, "--where: the text is more than one condition"),
