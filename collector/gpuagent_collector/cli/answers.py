@@ -218,14 +218,6 @@ def _what_is_drawn(_context: click.Context, _argument: click.Parameter, what: st
     return what
 
 
-def _metric_is_first(_context: click.Context, _option: click.Parameter, metric: str | None) -> None:
-    if metric is not None:
-        raise MisuseError(
-            "plot takes no --metric: its first word is the metric, or a kind of figure that has its own; "
-            f"`collector plot {shlex.quote(metric)} -o plot.png`"
-        )
-
-
 # The endings of a report's name.
 _PAGES = (".html", ".htm")
 
@@ -466,7 +458,8 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         function="cli.printing:draw",
         options=(
             click.argument("what", metavar="METRIC,...|KIND", required=False, callback=_what_is_drawn),
-            click.option("--metric", hidden=True, expose_value=False, callback=_metric_is_first),
+            # An error that names the right command.
+            click.option("--metric", hidden=True),
             SIDES,
             click.option(
                 "-o",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuagent_collector.errors import MissingPackageError
+from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import harmless
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def draw(
     place: Sequence[str],  # noqa: ARG001
     path: Path,
     what: str,
+    metric: str | None,
     kind: str | None,
     rows: str,
     columns: str | None,
@@ -71,11 +73,16 @@ def draw(
             raise
         raise MissingPackageError("figures", "matplotlib") from None
     from gpuagent_collector.compare.comparison import Request
+    from gpuagent_collector.runs.words import write_command
 
+    request = Request(**{**asked, "by": columns or asked["by"]})
+    if metric is not None:
+        command = write_command("plot", {**request.choice, "-o": str(path)}, metric, sides=request.values)
+        raise MisuseError(f"plot takes no --metric, but the metric in place of {what}: `{command}`")
     wanted = PlotRequest(
         names=tuple(dict.fromkeys(name.strip() for name in what.split(","))),
         kind=Kind(kind) if kind else None,
-        request=Request(**{**asked, "by": columns or asked["by"]}),
+        request=request,
         rows=rows,
         width_mm=width,
         percent=percent,

@@ -414,6 +414,15 @@ def command(collector: Collector, bare: Path) -> Collector:
     return lambda *arguments: collector("plot", bare, *arguments, columns=80)
 
 
+def test_the_remedy_for_a_metric_as_an_option_has_the_stores_the_sides_and_the_file(
+    collector: Collector, bare: Path, tmp_path: Path
+) -> None:
+    asked = ("plot", str(bare), "because", "--by", "environment", "bare", "docker", "--metric", "step_seconds")
+    code, _, err = collector(*asked, "-o", str(tmp_path / "out.png"), columns=80)
+    command = f"plot --store {bare} step_seconds --by environment -o {tmp_path / 'out.png'} bare docker"
+    assert (code, f"`collector {command}`" in err) == (2, True)
+
+
 def test_files_have_the_size_and_the_format_of_their_names(command: Collector, tmp_path: Path) -> None:
     for ending, start in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")):
         path = tmp_path / f"figure{ending}"
@@ -451,7 +460,7 @@ def test_files_have_the_size_and_the_format_of_their_names(command: Collector, t
         (("frontier", "--each", "node"), 2, "--each node is not for frontier: energy and cost are of whole runs; "),
         (("split", "--each", "rank"), 2, "--each rank is not for split"),
         (("roofline", "--each", "node"), 2, "roofs are of one device; try --each gpu, --each rank"),
-        (("because", "--metric", "run_seconds"), 2, "`collector plot run_seconds -o plot.png`"),
+        (("because", "--metric", "run_seconds"), 2, "plot takes no --metric, but the metric in place of because"),
         ((), 2, "name what to draw"),
         (("throughput", "--width", "2m"), 2, "--width 2m is no width from 60mm to 400mm"),
         (("throughput", "mars"), 2, "no run has the platform mars; there are: lab"),
