@@ -1,6 +1,5 @@
 """A comparison as a document, and in every format."""
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
@@ -21,6 +20,7 @@ from gpuagent_collector.compare.answer import (
     value_legend,
     value_table,
 )
+from gpuagent_collector.compare.caveats.hardware import find_separation
 from gpuagent_collector.compare.comparison import Comparison, Request, compare, find_experiment, find_sweep
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, count
 from gpuagent_collector.compare.parts import because_table, with_bars
@@ -209,10 +209,9 @@ def find_next(comparison: Comparison, *, reported: bool = False) -> str | None:
         return write_command("plot", drawn, metric, sides=request.values)
     if reported or (len(layout.sides) > 2 and not are_settings):
         return write_command("recommend", {**request.choice, **prices, "--workload": None}, workload)
-    of_specs = next((caveat.remedy for caveat in comparison.caveats if caveat.code == "different_specs"), "")
-    separating = re.search("`(collector plan [^`]+)`", of_specs)
-    if separating and not comparison.reasons:
-        return separating[1]
+    separation = None if comparison.reasons else _find_separation(comparison, "different_specs")
+    if separation:
+        return separation
     is_traced = any(part.name == "kernels" for because in comparison.reasons for part in because.parts)
     if is_traced and request.where is None:
         named = {**request.choice, "--by": request.by, "--workload": workload}
@@ -221,8 +220,18 @@ def find_next(comparison: Comparison, *, reported: bool = False) -> str | None:
     return write_command("report", asked, "report.html", sides=request.values)
 
 
+def _find_separation(comparison: Comparison, code: str) -> str | None:
+    """Return the command that separates the facts in which the sides differ, where a warning says that they do."""
+    if comparison.request.event or all(caveat.code != code for caveat in comparison.caveats):
+        return None
+    return find_separation(comparison.layout, comparison.facts, comparison.request.choice)
+
+
 def _next_of_undecided(comparison: Comparison) -> str:
-    """Return the command that makes more runs of what is not decided, or plans them, or compares what runs share."""
+    """Return the command that makes or plans more runs of what is not decided, or compares what the runs share.
+
+    Where the sides differ in more than is compared, it separates these facts first.
+    """
     request, layout = comparison.request, comparison.layout
     commands = {run.command for cell in layout.blocks[0].cells for run in cell.runs}
     if len(layout.sides) == 1 and len(commands) > 1:
@@ -233,6 +242,9 @@ def _next_of_undecided(comparison: Comparison) -> str:
     has_repeats = any(len(cell.runs) > 1 for block in layout.blocks for cell in block.cells)
     if by and (has_repeats or not comparison.again):
         return write_command("compare", {**request.choice, "--by": by})
+    # More runs would not tell the sides from what else differs.
+    if separation := _find_separation(comparison, "confounded"):
+        return separation
     if comparison.again:
         return comparison.again
     options = {"--experiment": request.experiment, "--where": request.where}

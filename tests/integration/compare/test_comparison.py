@@ -429,3 +429,15 @@ def test_one_run_a_side_is_followed_by_more_of_them_and_by_no_plan(store: Synthe
     next_command = render(compared(store, by="command")).next
     assert next_command
     assert next_command.startswith("gpuagent bench")
+
+
+@pytest.mark.parametrize("other", [{"interference": "cpu-burn"}, {"limits": "cpus=1"}])
+def test_what_an_undecided_comparison_mixes_up_is_separated_before_more_runs_are_made(
+    store: SyntheticStore, other: dict[str, Any]
+) -> None:
+    node = store.node("elm", "lab")
+    for number in range(4):
+        for side, settings in (("a", {}), ("b", other)):
+            store.next_run(node, labels=json.dumps({"side": side}), throughput=1000.0 + 50 * number, **settings)
+    next_command = render(compared(store, by="label:side")).next
+    assert next_command == "collector plan mnist --why a b --by label:side"

@@ -1,7 +1,7 @@
 """Warnings about the hardware and software of the sides, slowed and failing GPUs, and other users of them."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain, compress
 from math import isnan
 from statistics import median
@@ -9,7 +9,8 @@ from statistics import median
 from gpuagent_collector.compare.figures import Evidence, Observed
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import notation, significant
-from gpuagent_collector.runs.data import distinct
+from gpuagent_collector.runs.cells import Layout
+from gpuagent_collector.runs.data import Facts, distinct
 from gpuagent_collector.runs.listing import FOREIGN_SHARE
 from gpuagent_collector.runs.settings import settings_of
 from gpuagent_collector.runs.specs import ARCHITECTURE
@@ -93,20 +94,27 @@ def different_architectures(evidence: Evidence) -> Iterator[Caveat]:
         )
 
 
+def find_separation(layout: Layout, facts: Facts, asked: Mapping[str, str | None]) -> str | None:
+    """Return the command that plans to separate what can be set of that in which two sides differ; None: nothing."""
+    block = layout.blocks[0]
+    cells = [cell for cell in block.cells if cell.runs]
+    if len(cells) != 2 or not layout.is_compared:
+        return None
+    foot, top = (settings_of(cell, facts) for cell in cells)
+    if not foot.differs_settably(top):
+        return None
+    chosen = {name: asked.get(name) for name in ("--experiment", "--where")}
+    words = (block.workload, "--why", *(cell.side for cell in cells))
+    return write_command("plan", {"--by": layout.facet.name, **chosen}, *words)
+
+
 def different_specs(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where hardware or software differs, with the command that plans to separate what can be set of it."""
     titles = [row.title for row in evidence.specs if row.differs and row.title not in _OTHER_SPECS]
     if not titles:
         return
-    layout, block, separation = evidence.layout, evidence.layout.blocks[0], ""
-    cells = [cell for cell in block.cells if cell.runs]
-    if len(cells) == 2 and layout.is_compared and evidence.is_by_facet:
-        foot, top = (settings_of(cell, evidence.facts) for cell in cells)
-        if foot.differs_settably(top):
-            chosen = {name: evidence.asked[name] for name in ("--experiment", "--where")}
-            words = (block.workload, "--why", *(cell.side for cell in cells))
-            command = write_command("plan", {"--by": layout.facet.name, **chosen}, *words)
-            separation = f"; `{command}` separates what can be set"
+    command = find_separation(evidence.layout, evidence.facts, evidence.asked) if evidence.is_by_facet else None
+    separation = f"; `{command}` separates what can be set" if command else ""
     yield Caveat(
         code="different_specs",
         text=f"the sides differ in {', '.join(titles)}",
