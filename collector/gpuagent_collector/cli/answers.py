@@ -384,8 +384,9 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         names of jobs.
 
         EVENT is a change that agents saw: driver, cuda, kernel, os, bios, gpu-firmware, image, torch,
-        torch-cuda, cudnn, nccl, agent or reboot; EVENT=VALUE is the change to that value. With
-        --max-regression, an undecided comparison does not fail.
+        torch-cuda, cudnn, nccl, agent or reboot; EVENT=VALUE is the change to that value. A TIME, such as
+        2026-11-29T03:01, is in UTC and the same for all nodes. With --max-regression, an undecided comparison
+        does not fail.
         """,
         examples=(
             "satori openshift",
@@ -413,8 +414,8 @@ ANSWERS: Mapping[str, AnswerCommand] = {
                 "--before",
                 "--after",
                 "event",
-                metavar="EVENT",
-                help="Compare each node's runs before and after its last such event.",
+                metavar="EVENT|TIME",
+                help="Compare each node's runs before and after its last event, or a time.",
             ),
             click.option(
                 "--max-regression",

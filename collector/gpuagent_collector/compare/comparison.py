@@ -45,23 +45,32 @@ from gpuagent_common.errors import MisuseError
 
 SIDES = ("before", "after")
 
+# The name of what separates the sides at a time.
+AT_TIME = "time"
+
 
 def lay_out_event(ask: Ask, runs: Sequence[Run], text: str) -> Layout:
     """Return the runs before and after the last event on each node, of runs that are the oldest first.
 
     Before is the time since the event of the same kind that preceded it. Nodes without such an event are left out.
-    `text` is an event such as `driver`, or `driver=580.95` for the change to that value.
+    `text` is an event such as `driver`, or `driver=580.95` for the change to that value. A time, in UTC unless it has
+    a zone, is one for all nodes.
 
     Raises:
         MisuseError: there is no such event.
         NothingToCompareError: no node has one with runs on both sides.
     """
     event, _, value = text.partition("=")
-    if event not in EVENTS:
-        raise MisuseError(f"--before {event} is unknown; there are: {', '.join(EVENTS)}")
-    sided = _assign(ask, runs, event, value or None)
+    if event in EVENTS:
+        sided = _assign(ask, runs, event, value or None)
+        change = f"a change of {text}"
+    elif (time := _read_time(text)) is not None:
+        sided = _divide_at(runs, time)
+        event, change = AT_TIME, text
+    else:
+        raise MisuseError(f"--before {event} is unknown; there are: {', '.join(EVENTS)}, or a time: 2026-11-29T03:01")
     if not sided:
-        raise NothingToCompareError(f"nothing to compare: no node has runs on both sides of a change of {text}")
+        raise NothingToCompareError(f"nothing to compare: no node has runs on both sides of {change}")
     fixes = frozenset({event} & {"image"})
     facet = Facet(name=event, plural="times", expression="NULL", preposition="", fixes=fixes, in_time=True)
     layouts = []
@@ -81,7 +90,7 @@ def lay_out_event(ask: Ask, runs: Sequence[Run], text: str) -> Layout:
             )
         )
     if not layouts:
-        raise NothingToCompareError(f"nothing to compare: no node ran the same before and after a change of {text}")
+        raise NothingToCompareError(f"nothing to compare: no node ran the same before and after {change}")
     return Layout(
         facet=facet,
         sides=SIDES,
@@ -111,6 +120,24 @@ def _assign(ask: Ask, runs: Sequence[Run], event: str, value: str | None) -> Map
                 replace(run, side=SIDES[index >= change]) for index, run in enumerate(of_node) if start <= index < end
             ]
     return sided
+
+
+def _read_time(text: str) -> datetime | None:
+    """Return the time that a text is, as the store holds times; None: it is no time."""
+    try:
+        time = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return time.astimezone(timezone.utc).replace(tzinfo=None) if time.tzinfo else time
+
+
+def _divide_at(runs: Sequence[Run], time: datetime) -> Mapping[str, list[Run]]:
+    """Return the runs of each node that has some before a time and some from then on, with their side."""
+    by_node: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        if run.started_at and run.node_count == 1:
+            by_node[run.nodes or "unknown node"].append(replace(run, side=SIDES[run.started_at >= time]))
+    return {node: of_node for node, of_node in sorted(by_node.items()) if len({run.side for run in of_node}) > 1}
 
 
 # Points of a curve: two for each column that a wide terminal has for it.

@@ -21,7 +21,14 @@ from gpuagent_collector.compare.answer import (
     value_table,
 )
 from gpuagent_collector.compare.caveats.hardware import find_separation
-from gpuagent_collector.compare.comparison import Comparison, Request, compare, find_experiment, find_sweep
+from gpuagent_collector.compare.comparison import (
+    AT_TIME,
+    Comparison,
+    Request,
+    compare,
+    find_experiment,
+    find_sweep,
+)
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, count
 from gpuagent_collector.compare.parts import because_table, with_bars
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
@@ -199,6 +206,11 @@ def find_next(comparison: Comparison, *, reported: bool = False) -> str | None:
         return write_command("serving", request.choice)
     if not comparison.figures.differs and verdicts != {Verdict.EQUAL}:
         return _next_of_undecided(comparison)
+    if layout.facet.name == AT_TIME:
+        # From a history, so that other nodes say more.
+        after = layout.runs_of(layout.sides[-1])
+        has_others = len({run.nodes for run in comparison.runs if run.workload == workload}) > 1
+        return write_command("peers", {}, sides=[after[-1].run_id]) if has_others else None
     if request.event:
         return write_command("history", {"--experiment": request.experiment, "--where": request.where}, workload)
     prices = {"--prices": request.prices.source if request.prices else None}
