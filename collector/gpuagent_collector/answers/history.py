@@ -317,14 +317,19 @@ def _untested(history: History, title: str) -> str:
     if series[1:]:
         among = f"{write(min(medians))} to {write(max(medians))} in {len(series)} settings"
         each += " of each setting"
-    lacking = history.recorded.lacking if history.recorded and _next(history) else ""
+    command, missing = _repeat(history)
+    follows = [history.recorded.lacking] if history.recorded and command else []
+    if command and missing:
+        lacks = "missing run" if missing == 1 else f"{missing} missing runs"
+        follows.append(f"The next command makes the {lacks} of the first setting.")
     takes = f"{2 * LEAST_PART} runs of one setting on one node"
     if history.request.jobs:
         takes = f"{2 * LEAST_PART} jobs of one user and name with as many CPUs, GPUs and nodes"
         each = each.replace("run", "job")
     return (
         f"Nothing shows yet whether {title} changed over time: it takes {takes}, and there "
-        f"{'is' if each in ('1 run', '1 job') else 'are'} {each}. It is {among}. {lacking}".rstrip()
+        f"{'is' if each in ('1 run', '1 job') else 'are'} {each}. "
+        + " ".join([f"It is {among}.", *filter(None, follows)])
     )
 
 
@@ -381,25 +386,45 @@ def render(history: History) -> Answer:
 
 
 def _next(history: History) -> str | None:
-    """Return the command that tests a changed fact, lists the runs that changed, or makes those that are missing.
+    """Return the command that compares the runs before the newest change with those after it, or makes missing ones.
 
     Where nothing changed, it shows the longest history's runs.
     """
-    if history.request.jobs:
+    request = history.request
+    if request.jobs:
         return write_command("peers", {}, sides=[name_of_job(history.series[0].run_ids[-1])])
     if history.recorded:
-        commands = [one.command for one in history.first_work]
-        every = (commands, commands[:2])  # of many, those that have the most runs
-        found = (history.recorded.repeat_command(each, history.series[0].workload) for each in every)
-        return next(filter(None, found), None)
-    changed = [level for series in history.series for level in series.levels if level.releases]
-    if changed:
-        newest = max(changed, key=lambda level: level.first)
-        return write_command("compare", {"--before": newest.releases[0].event, **history.request.words})
-    for series in history.series:
-        if series.levels[1:]:
-            return write_command("runs", {"--workload": series.workload, "--experiment": history.request.experiment})
-    return write_command("show", {}, history.series[0].workload)
+        return _repeat(history)[0]
+    asked = {**request.words, "--metric": request.metric}
+    known = [level for series in history.series for level in series.levels if level.releases]
+    if known:
+        newest = max(known, key=lambda level: level.first)
+        return write_command("compare", {"--before": newest.releases[0].event, **asked})
+    changed = [series for series in history.series if series.levels[1:]]
+    if not changed:
+        return write_command("show", {}, history.series[0].workload)
+    series = max(changed, key=lambda series: series.levels[-1].first)
+    before, after = series.levels[-2:]
+    whole = after.first.replace(microsecond=0)
+    asked["--workload"] = series.workload
+    if series.levels[2:] and request.where is None:
+        asked["--where"] = f"started_at >= '{before.first}'"
+    return write_command("compare", {"--before": (whole if before.last < whole else after.first).isoformat(), **asked})
+
+
+def _repeat(history: History) -> tuple[str | None, int | None]:
+    """Return the command that goes on with the histories of one node, or with the first of many, and then how often.
+
+    The number is that of the runs which the first one lacks; None: all are repeated as often as is usual.
+    """
+    if history.recorded is None:
+        return None, None
+    first = history.series[0]
+    every = history.recorded.repeat_command([one.command for one in history.first_work], first.workload)
+    if every:
+        return every, None
+    missing = 2 * LEAST_PART - first.levels[0].runs
+    return history.recorded.repeat_command([first.command], first.workload, missing), missing
 
 
 def _overview(history: History) -> Table:

@@ -1,6 +1,7 @@
 """Figures over time: levels, the facts that changed between them, and runs before and after an event."""
 
 import json
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,14 @@ from gpuagent_collector.answers.history import answer as answer_history
 from gpuagent_collector.cli import cli
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
+from gpuagent_collector.compare.document import render as render_comparison
 from gpuagent_collector.errors import NothingToCompareError
 from gpuagent_collector.present.table import Table
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import MisuseError
 from tests.integration.compare.synthetic import SyntheticStore
 from tests.integration.fleet.scenes import DAY_SECONDS, DAYS, add_history
-from tests.support.commands import made_up, synthetic
+from tests.support.commands import Collector, made_up, synthetic
 
 pytestmark = pytest.mark.slow
 
@@ -68,6 +70,28 @@ def test_an_event_may_be_named_with_its_value_and_a_reboot_is_one(store: Synthet
         compared(store, "divers")
 
 
+def test_a_time_divides_the_runs_of_all_nodes_that_have_some_on_both_sides(store: SyntheticStore) -> None:
+    comparison = compared(store, "2030-01-13T00:00+00:00")
+    assert {test.block.held["node"] for test in comparison.figures.tests} == {"slowed", "same"}
+    assert all(test.baseline.side == "before" for test in comparison.figures.tests)
+    assert str(render_comparison(comparison).next).startswith("collector peers ")
+    assert [caveat.code for caveat in comparison.caveats].count("not_interleaved") == 1
+    with pytest.raises(NothingToCompareError, match="no node has runs on both sides of 2031-01-01"):
+        compared(store, "2031-01-01")
+
+
+def test_of_many_settings_a_history_makes_the_runs_that_the_first_lacks(tmp_path: Path) -> None:
+    with synthetic(tmp_path / "runs.duckdb") as store:
+        node = store.node("spruce", "lab")
+        for number, program in enumerate(("a", "b", "c", "d", "e", "f")):
+            own: dict[str, Any] = {"workload": "tools", "parameters": {}, "command": json.dumps([program, "file"])}
+            for _ in range(7 - number):
+                store.next_run(node, **own)
+        rendered = render(study_history(store.ask, HistoryRequest()))
+    assert rendered.next == "gpuagent run --platform lab --name tools --repeat 1 -- a file"
+    assert rendered.text.endswith("The next command makes the missing run of the first setting.")
+
+
 @pytest.fixture(scope="module")
 def history(path: Path) -> History:
     with synthetic(path) as store:
@@ -103,10 +127,14 @@ def test_a_change_between_few_days_may_be_one_of_days(tmp_path: Path) -> None:
                 throughput = rate * store.chance.gauss(1, 0.004)
                 store.run(f"{day}-{number}", node, start_seconds=start_seconds, throughput=throughput)
         history = study_history(store.ask, HistoryRequest(workload="mnist"))
-    (series,) = history.series
+        (series,) = history.series
+        # The third day, to which the runs before it do not belong.
+        next_command = render(history).next
+        assert next_command == f"collector compare --before {series.levels[1].first.isoformat()} --workload mnist"
+        before, after = compared(store, next_command.split()[3]).layout.blocks[0].cells
     assert (len(series.levels), series.is_daily, series.days) == (2, False, 3)
     assert "fewer than 8 days" in answer_history(history)
-    assert render(history).next == "collector runs --workload mnist"
+    assert (len(before.runs), len(after.runs)) == (12, 6)
     text = " ".join(str(part) for section in render(history).document() for part in section.parts)
     assert "3 days" in text
 
@@ -192,3 +220,20 @@ def test_contradicting_options_are_misuse(run: Callable[..., Result], arguments:
     result = run(*arguments)
     assert isinstance(result.exception, MisuseError)
     assert problem in str(result.exception)
+
+
+def test_of_several_changes_the_newest_is_compared_without_the_runs_before_the_level(
+    collector: Collector, tmp_path: Path
+) -> None:
+    path = tmp_path / "runs.duckdb"
+    with synthetic(path) as store:
+        node = store.node("new", "fleet")
+        for rate in (1000.0, 500.0, 2000.0):
+            for _ in range(8):
+                store.next_run(node, throughput=rate * store.chance.gauss(1, 0.004))
+        next_command = render(study_history(store.ask, HistoryRequest(workload="mnist"))).next
+    assert next_command
+    name, *words = shlex.split(next_command)[1:]
+    code, out, _ = collector(name, path, *words, "--format", "json", columns=80)
+    (test,) = json.loads(out)["tests"]
+    assert (code, round(test["estimate"])) == (0, 4)
