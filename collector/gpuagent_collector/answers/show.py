@@ -37,10 +37,12 @@ from gpuagent_collector.query.ask import Ask, Recorder, literal
 from gpuagent_collector.query.named_runs import NamedRun, find_run
 from gpuagent_collector.runs.arguments import SUITE, in_order
 from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Layout, first_few
+from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs, median_run
 from gpuagent_collector.runs.paragraph import describe_runs
 from gpuagent_collector.runs.parts import load_parts
+from gpuagent_collector.runs.repeating import find_recorded
 from gpuagent_collector.runs.series import Course
 from gpuagent_collector.runs.stragglers import describe_straggler
 from gpuagent_collector.runs.words import spoken, write_command
@@ -195,6 +197,7 @@ class Showing:
         comparison: of one side, so without a test.
         paragraph: on the runs of a single workload; '' for several. Its last line is the next command, if there is one.
         details: of the only run; None: there are several.
+        further: of the only run, the command that repeats it, or shows all runs of its workload; None: neither.
         straggler: the rank or GPU that is late, in words; '' where runs have no such parts.
         by_command: likewise of the first workload's commands, side by side; None: it has one.
         profile: the kernels of the median traced run of the first block; None: no run has a trace.
@@ -206,6 +209,7 @@ class Showing:
     comparison: Comparison
     paragraph: str
     details: Details | None
+    further: str | None
     straggler: str
     by_command: Comparison | None
     profile: Profile | None
@@ -244,6 +248,7 @@ def study_show(ask: Ask, name: str | None, request: Request) -> Showing:
         comparison=comparison,
         paragraph=describe_runs(asking, runs, comparison.facts, others) if is_one else "",
         details=details,
+        further=_go_further(asking, runs[0]) if details else None,
         straggler=describe_straggler(parts.values()) if is_one else "",
         by_command=_by_command(asking, comparison) if is_one else None,
         profile=_profile(asking, comparison),
@@ -251,6 +256,18 @@ def study_show(ask: Ask, name: str | None, request: Request) -> Showing:
         points=load_points(asking, comparison.layout.run_ids),
         statements=recorder.statements["show"],
     )
+
+
+def _go_further(ask: Ask, run: Run) -> str | None:
+    """Return the command that repeats the only run of a workload, or shows all of its runs.
+
+    None: it has not ended, or another tool made it.
+    """
+    if run.status in UNFINISHED or run.imported:
+        return None
+    if len(ask("SELECT 1 FROM runs WHERE workload = ? LIMIT 2", [run.workload])) > 1:
+        return write_command("show", {}, run.workload)
+    return find_recorded(ask, [run.run_id]).repeat_command([run.command], run.workload)
 
 
 def _choose(ask: Ask, name: str | None, request: Request) -> Request:
@@ -332,7 +349,9 @@ def render(showing: Showing) -> Answer:
         heading = f"Values of {' in '.join(named)}"
     text, _, line = showing.paragraph.partition("\n")
     match = _COMMAND.search(line)
-    command = match[1] if match else write_command("runs", {"--workload": comparison.layout.blocks[0].workload})
+    command = match[1] if match else showing.further
+    if command is None:
+        command = write_command("runs", {"--workload": comparison.layout.blocks[0].workload})
     if {block.workload for block in comparison.layout.blocks} == {SERVING} and not details:
         command = write_command("serving", {})
     if not text:  # several workloads: the one with most runs

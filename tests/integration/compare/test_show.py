@@ -135,6 +135,23 @@ def test_the_first_screen_of_a_workload_has_the_command_as_it_was_typed(call: Co
     assert "warmup=20" in call("show", "run-0", "--all", store=path)[1]
 
 
+@pytest.mark.parametrize(
+    ("runs", "next_command"),
+    [(1, "gpuagent run mnist --param steps=50 --platform lab --repeat 7"), (2, "collector show --store {path} mnist")],
+)
+def test_the_only_run_of_a_workload_is_repeated_next_and_others_are_shown_together(
+    collector: Collector, tmp_path: Path, runs: int, next_command: str
+) -> None:
+    path = tmp_path / "few.duckdb"
+    command = ["/opt/bin/python3", "-m", "gpuagent_workloads", "run", "mnist", "--param", "steps=50"]
+    with made_up(path) as store:
+        node = store.node("spruce", "lab")
+        for _ in range(runs):
+            store.next_run(node, parameters={"steps": 50}, command=json.dumps(command))
+    out = collector("show", path, "run-0", columns=300)[1]
+    assert out.rstrip().endswith(next_command.format(path=path))
+
+
 def test_settings_of_a_workload_are_in_the_order_of_their_numbers(call: Collector, tmp_path: Path) -> None:
     path = tmp_path / "settings.duckdb"
     with made_up(path) as store:
