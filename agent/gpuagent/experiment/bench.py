@@ -236,7 +236,9 @@ def bench_file(
     if kinds:
         # Each run of serve-load is a whole search, with an interval of its own.
         top = {**({} if facets else {"repeats": 1}), "warm_up": 0, **top}
-        answers = [f"serving --by {by}", *(f"compare --by {by} --metric highest_{kind}" for kind in kinds if facets)]
+        # A server that has a name is called so.
+        shown = "parameter:server" if not facets and "server" in entries[0]["parameters"] else by
+        answers = [f"serving --by {shown}", *(f"compare --by {by} --metric highest_{kind}" for kind in kinds if facets)]
     return {
         "repeats": ROUNDS if "until" not in top else _ROUNDS_UNTIL,
         "warm_up": 1,

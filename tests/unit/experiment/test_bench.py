@@ -94,6 +94,8 @@ def test_a_search_for_the_load_is_one_run_and_several_are_compared_in_pairs() ->
     words = ("serve-load", "--url", "http://a", "--find", "rate", "--slo-ttft", "200")
     alone = experiment(*words, workload=True)
     assert (alone.repeats, alone.warm_up, alone.answers) == (1, 0, ("serving --by workload",))
+    named = experiment(*words, "--server", "fast", workload=True)
+    assert named.answers == ("serving --by parameter:server",)
     several = experiment(*words[:1], *words[3:], workload=True, vary=["url=http://a,http://b"])
     compared = "compare --by parameter:url --metric highest_rate"
     assert (several.repeats, several.warm_up) == (7, 0)
