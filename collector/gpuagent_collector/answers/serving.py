@@ -110,12 +110,13 @@ def _say_loads(study: Study) -> Iterator[str]:
     loads: dict[tuple[str, str], dict[str, str | None]] = defaultdict(dict)
     for one in study.found:
         loads["", one.limits][one.side] = write_found(one)
-    searched = {one.side for one in study.found}
+    searched = {(one.side, one.limits) for one in study.found}
     is_open = False
     for curve in study.curves:
-        sides = [side for side in curve.points if side not in searched] if curve.limits.milliseconds else []
+        limits = write_limits(curve.limits)
+        sides = [side for side in curve.points if curve.limits.milliseconds and (side, limits) not in searched]
         for side in sides:
-            loads[_before(curve, study), write_limits(curve.limits)][side] = _kept(side, curve, study)
+            loads[_before(curve, study), limits][side] = _kept(side, curve, study)
         is_open |= bool(sides) and all(curve.best(side) is curve.points[side][-1] for side in sides)
     for (before, limits), of_sides in loads.items():
         clauses, verb = [], " sustains"

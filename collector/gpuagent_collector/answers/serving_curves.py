@@ -223,9 +223,12 @@ def study_serving(
     ]
     # Imported results may lack the percentile of the limit.
     curves = [curve for curve in curves if curve.points] or curves
+    if curves and milliseconds:
+        asked = write_limits(Limits(percent=percent or USUAL_PERCENT, milliseconds=milliseconds))
+        highest = tuple(one for one in highest if one.limits == asked)
     stem = f"{COST_PER_MILLION_ITEMS.stem}_"
     costs = tuple(metric for metric in chosen.facts.derived if metric.name.startswith(stem))
-    search, searched = _search_higher(ask, chosen, curves, {one.side for one in highest})
+    search, searched = _search_higher(ask, chosen, curves, {(one.side, one.limits) for one in highest})
     if search is None and highest:
         search = longer_search(ask, chosen, highest)
     return Study(
@@ -239,17 +242,19 @@ def study_serving(
 
 
 def _search_higher(
-    ask: Ask, chosen: Selection, curves: Sequence[Curve], known: Collection[str]
+    ask: Ask, chosen: Selection, curves: Sequence[Curve], known: Collection[tuple[str, str]]
 ) -> tuple[str | None, str | None]:
     """Return the command that searches from the highest load on, for the side that was loaded least, and that side.
 
-    Sides whose limit is `known` are not searched again.
+    Sides whose highest load within the limits is `known` are not searched again.
     """
     open_ends = [
         (points[-1].load, curve, side)
         for curve in curves
         for side, points in curve.points.items()
-        if curve.limits.milliseconds and curve.best(side) is points[-1] and side not in known
+        if curve.limits.milliseconds
+        and curve.best(side) is points[-1]
+        and (side, write_limits(curve.limits)) not in known
     ]
     if not open_ends:
         return None, None

@@ -371,6 +371,10 @@ def test_a_search_beside_plain_runs_is_one_sentence_and_the_other_server_is_next
     assert (details, sum(isinstance(part, Grid) for part in first.parts)) == ([], 1)
     assert rendered.next is not None
     assert rendered.next.startswith("gpuagent bench serve-load --param rate=4 --server b --slo-ttft 200 --find rate")
+    # A search within other limits says nothing of those that are asked for.
+    stricter = answer_serving(store.ask, percent=None, milliseconds={"ttft": 150.0})
+    assert "150 ms TTFT (p90), a sustains 4 requests/s or more (400 tokens/s), b 4 requests/s" in stricter.text
+    assert "200 ms" not in stricter.text
 
 
 def test_of_several_named_servers_the_first_that_was_searched_too_briefly_is_searched_longer(
