@@ -415,7 +415,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
                 "--after",
                 "event",
                 metavar="EVENT|TIME",
-                help="Compare each node's runs before and after its last event, or a time.",
+                help="Compare each node's runs before and after an event or time.",
             ),
             click.option(
                 "--max-regression",
