@@ -87,6 +87,8 @@ def describe_straggler(runs: Iterable[Mapping[str, Mapping[str, float]]]) -> str
             # A name begins as it is written: that of a GPU may be its node's.
             return f"{late.capitalize() if late.startswith('rank ') else late} {words}."
         if sign.metric == "step_seconds":
-            steps = f"{write(min(values.values()))} to {write(max(values.values()))}"
+            steps = " to ".join(dict.fromkeys(write(pick(values.values())) for pick in (min, max)))
             seen = f"All ranks take steps of {steps}: where they wait for one another, a late one does not show."
+        if sign.metric == "exposed_communication_percent":
+            seen = ""  # a late one would show here
     return seen
