@@ -28,6 +28,15 @@ def test_different_hardware_gpu_counts_and_software_on_one_node_a_side_are_warne
         assert text in said
 
 
+def test_what_follows_from_a_compared_precision_is_no_other_difference(store: SyntheticStore) -> None:
+    node = store.node("alder-node", "alder")
+    for precision, reported in (("bf16", {"autocast": "bfloat16"}), ("tf32", {"tf32_matmul": "1"})):
+        for _ in range(5):
+            store.next_run(node, parameters={"precision": precision}, texts=reported)
+    assert "different_specs" not in warnings(store, by="parameter:precision")
+    assert "Autocast" in warnings(store, by="run")["different_specs"]
+
+
 @pytest.mark.parametrize(
     ("power9", "x86", "expected"),
     [

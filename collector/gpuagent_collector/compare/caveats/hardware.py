@@ -19,6 +19,8 @@ from gpuagent_common.text import counted
 
 # Neither hardware nor software; other checks cover these.
 _OTHER_SPECS = ("Node", "Platform", "Environment", "Image", "Interference", "Command", "Energy method")
+# What follows from the parameter of that name.
+_OF_PRECISION = ("Autocast", "MFU peak", "Precision", "TF32 cuDNN", "TF32 matmul")
 
 # Throttling for longer than this share of the time deserves a warning.
 _THROTTLED_PERCENT = 1.0
@@ -110,7 +112,8 @@ def find_separation(layout: Layout, facts: Facts, asked: Mapping[str, str | None
 
 def different_specs(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where hardware or software differs, with the command that plans to separate what can be set of it."""
-    titles = [row.title for row in evidence.specs if row.differs and row.title not in _OTHER_SPECS]
+    expected = _OTHER_SPECS + (_OF_PRECISION if "precision" in evidence.layout.facet.parameters else ())
+    titles = [row.title for row in evidence.specs if row.differs and row.title not in expected]
     if not titles:
         return
     command = find_separation(evidence.layout, evidence.facts, evidence.asked) if evidence.is_by_facet else None
