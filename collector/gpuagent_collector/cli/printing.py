@@ -99,8 +99,9 @@ def draw(
 def report(ask: "Ask", *, source: str, place: Sequence[str], path: Path, inline: bool, **asked: Any) -> None:
     """Write a page, and beside it, unless it is inline, the charts' library; `asked` are the fields of a request."""
     from gpuagent_collector.compare.answer import answer
+    from gpuagent_collector.compare.choosing import say_choice
     from gpuagent_collector.compare.comparison import Request
-    from gpuagent_collector.compare.document import find_next, say_choice
+    from gpuagent_collector.compare.document import find_next
     from gpuagent_collector.present.files import appearing
     from gpuagent_collector.present.human import in_unit
     from gpuagent_collector.present.terminal import shell_lines

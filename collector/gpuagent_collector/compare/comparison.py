@@ -1,7 +1,7 @@
 """A comparison: the request, its runs in groups, and the figures of both sides."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -29,17 +29,16 @@ from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN, Prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import NOT_GIVEN, Command, differing_arguments, find_argument
+from gpuagent_collector.runs.arguments import differing_arguments, find_argument
 from gpuagent_collector.runs.cells import Layout, choose_sides, lay_out
 from gpuagent_collector.runs.data import Facts, Run, load_facts
-from gpuagent_collector.runs.facets import JOINT, Facet, can_name, find_facet
+from gpuagent_collector.runs.facets import Facet, can_name, find_facet
 from gpuagent_collector.runs.find import Choice, find_work, median_run
 from gpuagent_collector.runs.parts import Parts, load_parts
 from gpuagent_collector.runs.releases import EVENTS, find_releases, load_states
 from gpuagent_collector.runs.repeating import repeat_layout
 from gpuagent_collector.runs.series import CHARTS, Course, load_courses
 from gpuagent_collector.runs.specs import SpecRow, spec_rows
-from gpuagent_collector.runs.words import distinguishing
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import MisuseError
 
@@ -271,62 +270,6 @@ def find_option_tests(layout: Layout, facts: Facts, figures: Figures) -> Iterato
         # Where runs are not in pairs, an option would get the effect of those beside which it ran more often.
         if len(set(counts.values())) == 1 or all(test.pairs is not None for test in found.tests):
             yield facet, found.tests
-
-
-# Of one comparison; what differs in more is no sweep.
-_MOST_PARAMETERS = 2
-
-
-# The conditions that somebody sets, and does not find on a node.
-_SWEPT = {"environment", "interference", "limits"}
-
-
-def find_sweep(layout: Layout) -> str | None:
-    """Return the facet by which runs of one side differ: commands, parameters, conditions; None: they are no sweep."""
-    first = layout.blocks[0]
-    if len(layout.sides) > 1 or any(block.workload != first.workload for block in layout.blocks):
-        return None
-    if len({run.command for cell in first.cells for run in cell.runs}) > 1:
-        return "command"
-    names = dict.fromkeys(
-        name for block in layout.blocks for name in distinguishing(block.parameters, [first.parameters])
-    )
-    held = dict.fromkeys(name for block in layout.blocks for name in distinguishing(block.held, [first.held]))
-    if not names and 0 < len(held) <= _MOST_PARAMETERS and _SWEPT.issuperset(held):
-        return ",".join(held)
-    is_sweep = 0 < len(names) <= _MOST_PARAMETERS and all(block.held == first.held for block in layout.blocks)
-    return ",".join(f"parameter:{name}" for name in names if can_name(name)) or None if is_sweep else None
-
-
-def _has_all_arguments(sides: Iterable[Command | str | None]) -> bool:
-    """Return whether each of the arguments of which sides are values is given on some side."""
-    given = [str(side).split(JOINT) for side in sides if side is not None]
-    return all(set(of_one) != {NOT_GIVEN} for of_one in zip(*given, strict=False))
-
-
-def find_experiment(layout: Layout) -> str | None:
-    """Return the experiment of a sweep with the most runs, the newest of several; None: all runs are of one."""
-    runs: Counter[str] = Counter()
-    is_of_arguments = any(part.argument for part in layout.facet.parts)
-    swept: dict[str, set[Command | str | None]] = defaultdict(set)
-    newest: dict[str, datetime] = {}
-    others = False
-    for run in layout.runs:
-        if run.experiment is None:
-            others = True
-            continue
-        runs[run.experiment] += 1
-        swept[run.experiment].add(run.side if is_of_arguments else run.command)
-        if run.started_at:
-            newest[run.experiment] = max(run.started_at, newest.get(run.experiment, run.started_at))
-    whole = [name for name in runs if len(swept[name]) > 1]
-    if is_of_arguments:
-        # An experiment that lacks one of several arguments says nothing of it.
-        whole = [name for name in whole if _has_all_arguments(swept[name])]
-    if not whole or (len(runs) == 1 and not others):
-        return None
-    first = datetime.min.replace(tzinfo=timezone.utc)
-    return max(whole, key=lambda name: (runs[name], newest.get(name, first)))
 
 
 def cost_row(block: BlockFigures) -> Row | None:

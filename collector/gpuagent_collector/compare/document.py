@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,14 +20,8 @@ from gpuagent_collector.compare.answer import (
     value_table,
 )
 from gpuagent_collector.compare.caveats.hardware import find_separation
-from gpuagent_collector.compare.comparison import (
-    AT_TIME,
-    Comparison,
-    Request,
-    compare,
-    find_experiment,
-    find_sweep,
-)
+from gpuagent_collector.compare.choosing import compare_what_differs, say_choice
+from gpuagent_collector.compare.comparison import AT_TIME, Comparison, Request, compare
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, count
 from gpuagent_collector.compare.parts import because_table, with_bars
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
@@ -50,12 +43,12 @@ from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import parse_arguments
 from gpuagent_collector.runs.cells import CANCELLED, Cell, Layout, describe, tell_apart
-from gpuagent_collector.runs.facets import find_facet, name_sides
+from gpuagent_collector.runs.facets import name_sides
 from gpuagent_collector.runs.job_runs import name_of_job, take_jobs
 from gpuagent_collector.runs.specs import spec_table
 from gpuagent_collector.runs.words import write_command
 from gpuagent_collector.statistics.verdicts import Verdict
-from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import counted
 
 
@@ -102,47 +95,6 @@ def answer_compare(
         notes=[f"{outcome}: {name} ({evidence})" for name, outcome, evidence in checks],
         failed=any(outcome == REGRESSED for _, outcome, _ in checks),
     )
-
-
-def say_choice(comparison: Comparison, request: Request) -> str:
-    """Return the reason why a comparison is of something else than was asked for; '' where it is not."""
-    if (comparison.request.by, comparison.request.experiment) == (request.by, request.experiment):
-        return ""
-    layout, chosen = comparison.layout, comparison.request.experiment
-    if chosen != request.experiment:
-        return f"Of several experiments this is {chosen}, which has the most runs."
-    return f"All runs are on {layout.runs[0].platform}, so they are compared by {layout.facet.spoken}."
-
-
-def compare_what_differs(ask: Ask, request: Request) -> Comparison:
-    """Compare as requested; where nothing was requested and all is on one platform, by what differs in its runs.
-
-    By commands or their arguments, of several experiments it is the one with the most runs.
-    """
-    try:
-        comparison = compare(ask, request)
-    except MisuseError as wrong:
-        # Sides by the names that commands have in that experiment alone.
-        by = "command" if request.by == "platform" else request.by
-        if request.experiment or request.where or request.event or not find_facet(by).is_of_arguments:
-            raise
-        with suppress(GpuAgentError, MisuseError):
-            every = compare(ask, replace(request, by=by, values=(), baseline=None))
-            return compare(ask, replace(request, by=by, experiment=find_experiment(every.layout)))
-        raise wrong from None
-    if "run" in comparison.layout.facet.names and not request.values and len(comparison.layout.sides) > _MOST_SINGLE:
-        raise MisuseError(
-            f"{len(comparison.layout.sides)} single runs are too many sides; name two: "
-            "`collector compare --by run A B`; `collector runs` lists them"
-        )
-    is_free = not (request.values or request.baseline or request.where or request.experiment)
-    facet = find_sweep(comparison.layout) if request.is_usual else None
-    alone = None
-    if is_free and (facet == "command" or comparison.layout.facet.is_of_arguments):
-        alone = find_experiment(comparison.layout)
-    if not facet and not alone:
-        return comparison
-    return compare(ask, replace(request, by=facet or request.by, experiment=alone or request.experiment))
 
 
 def render(comparison: Comparison) -> Answer:
@@ -303,8 +255,6 @@ _TEST = (
 )
 
 
-# Runs that are sides of their own without being named.
-_MOST_SINGLE = 6
 # Rows of workloads side by side that a terminal shows.
 _MOST_WORKLOADS = 8
 # Of a heading, which a terminal would cut.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import compress
 from math import isnan, log, log1p
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -202,25 +202,30 @@ def compute_figures(
         known = tuple(replace(each, title=each.title.replace("million items", "million steps")) for each in known)
     primary = _choose_primary(layout, facts, {each.name: each for each in known}, metric)
     tested = layout.blocks if layout.is_compared else ()
-    contests = [(block, side) for block in tested for side in _contestants(block, facts, primary)]
-    # With fewer pairs the signed-rank test can show nothing at all in so many comparisons.
-    pairs_needed = None if unpaired else least_pairs(max(1, len(contests)), alpha)
+    contests = [
+        Contest(block, block.baseline, side) for block in tested for side in _contestants(block, facts, primary)
+    ]
     pairs: Pairs = {}
-    of_block = partial(values_of_sides, facts, pairs_needed, pairs=pairs)
-    families = [of_block(block, side, primary) for block, side in contests]
+    judged = judge_contests(
+        contests,
+        lambda _block, runs: facts.column(runs, primary.name),
+        delta=delta,
+        alpha=alpha,
+        unpaired=unpaired,
+        pairs=pairs,
+    )
     tests = tuple(
         Test(
-            block=block,
-            unit=_unit(block, facts, primary),
-            baseline=_figure(block, block.baseline, facts, primary),
-            other=_figure(block, side, facts, primary),
+            block=contest.block,
+            unit=_unit(contest.block, facts, primary),
+            baseline=_figure(contest.block, contest.baseline, facts, primary),
+            other=_figure(contest.block, contest.side, facts, primary),
             pairs=len(sides.other) if sides.matched else None,
-            judgement=_settle(judgement, _find_pairs(block, side, pairs), facts, primary, delta),
+            judgement=judgement,
         )
-        for (block, side), sides, judgement in zip(
-            contests, families, judge(families, delta=delta, alpha=alpha), strict=True
-        )
+        for contest, (sides, judgement) in zip(contests, judged, strict=True)
     )
+    of_block = partial(values_of_sides, facts, _least_pairs(contests, alpha, unpaired=unpaired), pairs=pairs)
     return Figures(
         primary=primary,
         fell_back=layout.is_compared and metric is None and primary.name == DEFAULT_PRIMARIES[-1],
@@ -228,7 +233,7 @@ def compute_figures(
         alpha=alpha,
         unpaired=unpaired,
         tests=tests,
-        overall=_overall(tests, families, alpha),
+        overall=_overall(tests, [sides for sides, _ in judged], alpha),
         blocks=tuple(
             _block_figures(block, facts, known, tests, primary, of_block if layout.is_compared else None, alpha)
             for block in layout.blocks
@@ -236,34 +241,91 @@ def compute_figures(
     )
 
 
-# (id of a block, side) → the baseline's runs and in the same order those of the side that were made together.
-Pairs = dict[tuple[int, str], tuple[tuple[Run, ...], ...]]
+class Contest(NamedTuple):
+    """Two sides of a block that are tested against each other."""
+
+    block: Block
+    baseline: str
+    side: str
 
 
-def _find_pairs(block: Block, side: str, known: Pairs) -> tuple[tuple[Run, ...], ...]:
+# Returns the figure of each of some runs of a block; NaN: absent.
+FiguresOf = Callable[[Block, Sequence[Run]], Floats]
+# (id of a block, baseline, side) → the baseline's runs and in the same order those of the side made with them.
+Pairs = dict[tuple[int, str, str], tuple[tuple[Run, ...], ...]]
+
+
+def judge_contests(
+    contests: Sequence[Contest],
+    figures_of: FiguresOf,
+    *,
+    delta: float,
+    alpha: float,
+    unpaired: bool = False,
+    pairs: Pairs | None = None,
+) -> list[tuple[Sides, Judgement]]:
+    """Return the values of each contest and the verdict on its side, all of them tested as one family.
+
+    Args:
+        contests: in each, both sides have some figure.
+        figures_of: the figures that are tested.
+        delta: the share that counts as equal.
+        alpha: the error rate over all of them.
+        unpaired: whether matched runs too are taken as independent.
+        pairs: the matched runs that are known; found ones are added.
+    """
+    pairs = {} if pairs is None else pairs
+    needed = _least_pairs(contests, alpha, unpaired=unpaired)
+    families = [_match_values(contest, figures_of, needed, pairs) for contest in contests]
+    judgements = judge(families, delta=delta, alpha=alpha)
+    for number, contest in enumerate(contests):
+        is_equal = judgements[number].verdict is Verdict.EQUAL
+        if is_equal and _are_commands_apart(contest, figures_of, pairs, delta):
+            judgements[number] = replace(judgements[number], verdict=Verdict.NOT_SHOWN)
+    return list(zip(families, judgements, strict=True))
+
+
+def _least_pairs(contests: Sequence[Contest], alpha: float, *, unpaired: bool) -> int | None:
+    """Return the pairs that are tested as such; None: none are.
+
+    With fewer the signed-rank test can show nothing at all in so many comparisons.
+    """
+    return None if unpaired else least_pairs(max(1, len(contests)), alpha)
+
+
+def _match_values(contest: Contest, figures_of: FiguresOf, needed: int | None, pairs: Pairs) -> Sides:
+    """Return the values of both sides: matched where so many pairs as needed have them."""
+    block = contest.block
+    if needed is not None:
+        before, after = (figures_of(block, runs) for runs in _find_pairs(contest, pairs))
+        known = ~np.isnan(before + after)
+        if np.count_nonzero(known) >= needed:
+            return Sides(before[known], after[known], matched=True)
+    before, after = (figures_of(block, block.cell(side).runs) for side in (contest.baseline, contest.side))
+    return Sides(before[~np.isnan(before)], after[~np.isnan(after)])
+
+
+def _find_pairs(contest: Contest, known: Pairs) -> tuple[tuple[Run, ...], ...]:
     """Return the matched runs, looked for once; twice nothing: they are independent."""
-    if (id(block), side) not in known:
-        matched = match_runs(block.cell(block.baseline), block.cell(side))
-        known[id(block), side] = tuple(zip(*matched, strict=True)) or ((), ())
-    return known[id(block), side]
+    block, baseline, side = contest
+    if (id(block), baseline, side) not in known:
+        matched = match_runs(block.cell(baseline), block.cell(side))
+        known[id(block), baseline, side] = tuple(zip(*matched, strict=True)) or ((), ())
+    return known[id(block), baseline, side]
 
 
-def _settle(
-    judgement: Judgement, pairs: Sequence[Sequence[Run]], facts: Facts, primary: Metric, delta: float
-) -> Judgement:
-    """Take equality back where one command's own pairs are further apart, which the middle of all commands hides."""
-    if judgement.verdict is not Verdict.EQUAL:
-        return judgement
+def _are_commands_apart(contest: Contest, figures_of: FiguresOf, known: Pairs, delta: float) -> bool:
+    """Return whether one command's own pairs are further apart than what is equal; the middle of all hides that."""
+    pairs = _find_pairs(contest, known)
     by_command: dict[object, tuple[list[float], list[float]]] = {}
-    figures = (facts.column(runs, primary.name).tolist() for runs in pairs)
+    figures = (figures_of(contest.block, runs).tolist() for runs in pairs)
     for run, one, two in zip(pairs[0], *figures, strict=True):
         if not isnan(one + two):
             of_command = by_command.setdefault(identify_command(run.command), ([], []))
             of_command[0].append(one)
             of_command[1].append(two)
-    middles = [estimate_shift(*pairs, matched=True) for pairs in by_command.values()] if len(by_command) > 1 else []
-    apart = any(abs(log(each.estimate)) > log1p(delta) for each in middles if each.scale is Scale.RATIO)
-    return replace(judgement, verdict=Verdict.NOT_SHOWN) if apart else judgement
+    middles = [estimate_shift(*pair, matched=True) for pair in by_command.values()] if len(by_command) > 1 else []
+    return any(abs(log(each.estimate)) > log1p(delta) for each in middles if each.scale is Scale.RATIO)
 
 
 def throughput_units(runs: Sequence[Run], facts: Facts) -> set[str]:
@@ -346,14 +408,12 @@ def values_of_sides(
     facts: Facts, pairs_needed: int | None, block: Block, side: str, metric: Metric, *, pairs: Pairs | None = None
 ) -> Sides:
     """Return the values of the baseline and of a side: matched where enough pairs have the metric."""
-    if pairs_needed is not None:
-        matched = _find_pairs(block, side, {} if pairs is None else pairs)
-        before, after = (facts.column(runs, metric.name) for runs in matched)
-        known = ~np.isnan(before + after)
-        if np.count_nonzero(known) >= pairs_needed:
-            return Sides(before[known], after[known], matched=True)
-    baseline, other = block.cell(block.baseline), block.cell(side)
-    return Sides(facts.array(baseline.runs, metric.name), facts.array(other.runs, metric.name))
+
+    def figures_of(_block: Block, runs: Sequence[Run]) -> Floats:
+        return facts.column(runs, metric.name)
+
+    contest = Contest(block, block.baseline, side)
+    return _match_values(contest, figures_of, pairs_needed, {} if pairs is None else pairs)
 
 
 def _overall(tests: Sequence[Test], families: Sequence[Sides], alpha: float) -> tuple[Overall, ...]:

@@ -14,8 +14,8 @@ from gpuagent_collector.answers.serving import answer as say_serving
 from gpuagent_collector.answers.serving_curves import choose_study
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.answer import answer as say_comparison
+from gpuagent_collector.compare.choosing import compare_what_differs, say_choice
 from gpuagent_collector.compare.comparison import Request
-from gpuagent_collector.compare.document import compare_what_differs, say_choice
 from gpuagent_collector.compare.matrix import Selection, choose_runs, stats_in, tabulate_runs
 from gpuagent_collector.metrics import BY_NAME, hint_at
 from gpuagent_collector.plot.answers import draw_because, draw_frontier, draw_rooflines, draw_scaling, draw_serving

@@ -10,7 +10,8 @@ from gpuagent_collector.compare import comparison
 from gpuagent_collector.compare import document as comparing
 from gpuagent_collector.compare.answer import ALONE
 from gpuagent_collector.compare.because import say
-from gpuagent_collector.compare.comparison import compare, find_sweep
+from gpuagent_collector.compare.choosing import find_sweep
+from gpuagent_collector.compare.comparison import compare
 from gpuagent_collector.compare.parts import because_table, with_bars
 from gpuagent_collector.compare.tables import OF_RATIOS, is_far_from_medians
 from gpuagent_collector.errors import OneSideError

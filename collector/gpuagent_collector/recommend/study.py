@@ -8,7 +8,7 @@ from gpuagent_collector.answers.roofline_points import Trial, find_ceilings, loa
 from gpuagent_collector.compare.because import Because, find_because, find_product
 from gpuagent_collector.compare.caveats import OF_TESTS
 from gpuagent_collector.compare.caveats import find_caveats as find_caveats_of_comparison
-from gpuagent_collector.compare.comparison import find_experiment
+from gpuagent_collector.compare.choosing import find_experiment
 from gpuagent_collector.compare.figures import Evidence, compute_figures
 from gpuagent_collector.compare.needed import find_needed
 from gpuagent_collector.errors import OneSideError

@@ -9,8 +9,8 @@ from typing import TypeVar
 from gpuagent_collector.answers import profile, roofline, serving_curves, show
 from gpuagent_collector.answers import scaling_curves as scaling
 from gpuagent_collector.answers.profile_data import traced_runs
+from gpuagent_collector.compare.choosing import compare_what_differs
 from gpuagent_collector.compare.comparison import Comparison, Request
-from gpuagent_collector.compare.document import compare_what_differs
 from gpuagent_collector.compare.matrix import USUAL_METRICS, Matrix, tabulate
 from gpuagent_collector.query.ask import Ask, Recorder
 from gpuagent_collector.recommend.study import Reasons, find_reasons

@@ -13,7 +13,8 @@ from gpuagent_collector.answers.show import render as render_showing
 from gpuagent_collector.answers.show import study_show
 from gpuagent_collector.answers.why import plan_ladder, render_settled, write_experiment
 from gpuagent_collector.compare.answer import answer, headline_reasons, is_cost_first
-from gpuagent_collector.compare.comparison import Request, compare, find_sweep
+from gpuagent_collector.compare.choosing import find_sweep
+from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.compare.document import find_next, first_parts
 from gpuagent_collector.compare.tables import cost_table, verdict_table
 from gpuagent_collector.present.table import Table

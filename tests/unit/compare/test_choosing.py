@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuagent_collector.compare.comparison import find_experiment
+from gpuagent_collector.compare.choosing import find_experiment
 from gpuagent_collector.runs.cells import lay_out
 from gpuagent_collector.runs.facets import find_facet
 from tests.support.bare_runs import bare_run

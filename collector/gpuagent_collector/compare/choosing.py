@@ -1,0 +1,115 @@
+"""The choice of what is compared: of sides where none was named, and of one experiment among several."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timezone
+
+from gpuagent_collector.compare.comparison import Comparison, Request, compare
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.arguments import NOT_GIVEN, Command
+from gpuagent_collector.runs.cells import Layout
+from gpuagent_collector.runs.facets import JOINT, can_name, find_facet
+from gpuagent_collector.runs.words import distinguishing
+from gpuagent_common.errors import GpuAgentError, MisuseError
+
+# Runs that are sides of their own without being named.
+_MOST_SINGLE = 6
+
+
+def say_choice(comparison: Comparison, request: Request) -> str:
+    """Return the reason why a comparison is of something else than was asked for; '' where it is not."""
+    if (comparison.request.by, comparison.request.experiment) == (request.by, request.experiment):
+        return ""
+    layout, chosen = comparison.layout, comparison.request.experiment
+    if chosen != request.experiment:
+        return f"Of several experiments this is {chosen}, which has the most runs."
+    return f"All runs are on {layout.runs[0].platform}, so they are compared by {layout.facet.spoken}."
+
+
+def compare_what_differs(ask: Ask, request: Request) -> Comparison:
+    """Compare as requested; where nothing was requested and all is on one platform, by what differs in its runs.
+
+    By commands or their arguments, of several experiments it is the one with the most runs.
+    """
+    try:
+        comparison = compare(ask, request)
+    except MisuseError as wrong:
+        # Sides by the names that commands have in that experiment alone.
+        by = "command" if request.by == "platform" else request.by
+        if request.experiment or request.where or request.event or not find_facet(by).is_of_arguments:
+            raise
+        with suppress(GpuAgentError, MisuseError):
+            every = compare(ask, replace(request, by=by, values=(), baseline=None))
+            return compare(ask, replace(request, by=by, experiment=find_experiment(every.layout)))
+        raise wrong from None
+    if "run" in comparison.layout.facet.names and not request.values and len(comparison.layout.sides) > _MOST_SINGLE:
+        raise MisuseError(
+            f"{len(comparison.layout.sides)} single runs are too many sides; name two: "
+            "`collector compare --by run A B`; `collector runs` lists them"
+        )
+    is_free = not (request.values or request.baseline or request.where or request.experiment)
+    facet = find_sweep(comparison.layout) if request.is_usual else None
+    alone = None
+    if is_free and (facet == "command" or comparison.layout.facet.is_of_arguments):
+        alone = find_experiment(comparison.layout)
+    if not facet and not alone:
+        return comparison
+    return compare(ask, replace(request, by=facet or request.by, experiment=alone or request.experiment))
+
+
+# Of one comparison; what differs in more is no sweep.
+_MOST_PARAMETERS = 2
+
+
+# The conditions that somebody sets, and does not find on a node.
+_SWEPT = {"environment", "interference", "limits"}
+
+
+def find_sweep(layout: Layout) -> str | None:
+    """Return the facet by which runs of one side differ: commands, parameters, conditions; None: they are no sweep."""
+    first = layout.blocks[0]
+    if len(layout.sides) > 1 or any(block.workload != first.workload for block in layout.blocks):
+        return None
+    if len({run.command for cell in first.cells for run in cell.runs}) > 1:
+        return "command"
+    names = dict.fromkeys(
+        name for block in layout.blocks for name in distinguishing(block.parameters, [first.parameters])
+    )
+    held = dict.fromkeys(name for block in layout.blocks for name in distinguishing(block.held, [first.held]))
+    if not names and 0 < len(held) <= _MOST_PARAMETERS and _SWEPT.issuperset(held):
+        return ",".join(held)
+    is_sweep = 0 < len(names) <= _MOST_PARAMETERS and all(block.held == first.held for block in layout.blocks)
+    return ",".join(f"parameter:{name}" for name in names if can_name(name)) or None if is_sweep else None
+
+
+def _has_all_arguments(sides: Iterable[Command | str | None]) -> bool:
+    """Return whether each of the arguments of which sides are values is given on some side."""
+    given = [str(side).split(JOINT) for side in sides if side is not None]
+    return all(set(of_one) != {NOT_GIVEN} for of_one in zip(*given, strict=False))
+
+
+def find_experiment(layout: Layout) -> str | None:
+    """Return the experiment of a sweep with the most runs, the newest of several; None: all runs are of one."""
+    runs: Counter[str] = Counter()
+    is_of_arguments = any(part.argument for part in layout.facet.parts)
+    swept: dict[str, set[Command | str | None]] = defaultdict(set)
+    newest: dict[str, datetime] = {}
+    others = False
+    for run in layout.runs:
+        if run.experiment is None:
+            others = True
+            continue
+        runs[run.experiment] += 1
+        swept[run.experiment].add(run.side if is_of_arguments else run.command)
+        if run.started_at:
+            newest[run.experiment] = max(run.started_at, newest.get(run.experiment, run.started_at))
+    whole = [name for name in runs if len(swept[name]) > 1]
+    if is_of_arguments:
+        # An experiment that lacks one of several arguments says nothing of it.
+        whole = [name for name in whole if _has_all_arguments(swept[name])]
+    if not whole or (len(runs) == 1 and not others):
+        return None
+    first = datetime.min.replace(tzinfo=timezone.utc)
+    return max(whole, key=lambda name: (runs[name], newest.get(name, first)))
