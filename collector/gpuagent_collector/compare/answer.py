@@ -315,25 +315,36 @@ def _results(comparison: Comparison, *, most: int, place: str) -> list[str]:
     if best := comparison.headline:
         said = [_best_sentence(comparison, best)]
         if comparison.options:
-            effects = _effects(comparison)
             verdicts = {test.judgement.verdict for _, of_option in comparison.options for test in of_option}
             if best.judgement.verdict is not Verdict.DIFFERS and Verdict.DIFFERS in verdicts:
                 # An option has more runs than a single command, and shows what this one cannot.
                 workload = tell_apart(best.block, comparison.layout.blocks, briefly=True)
-                title = spoken(comparison.figures.primary, comparison.request.stat)
-                effects = effects.replace("makes it", f"makes {title}", 1)
-                said.insert(0, f"{workload}: by option, {effects}.")
+                said.insert(0, f"{workload}: by option, {say_options(comparison)}.")
             else:
-                said.append(f"By option: {effects}.")
+                said.append(f"By option: {_effects(comparison)}.")
         return said
-    differs = any(test.judgement.verdict is Verdict.DIFFERS for test in tests)
-    # A difference that one workload shows is said, and not that all together show none.
-    is_together = all(one.shift and (one.shift.is_shown or not differs) for one in overall)
-    if overall and (len(tests) > _SPOKEN_TESTS or is_together):
-        sentences = [_overall_sentence(comparison, one) for one in overall]
+    if overall and (len(tests) > _SPOKEN_TESTS or are_together(comparison)):
+        sentences = say_together(comparison)
     else:
         sentences = [_sentence(comparison, test) for test in tests]
     return in_short(sentences, most=most, place=place)
+
+
+def are_together(comparison: Comparison) -> bool:
+    """Return whether all blocks together say more than single ones: they show a difference, or no single one does."""
+    differs = any(test.judgement.verdict is Verdict.DIFFERS for test in comparison.figures.tests)
+    return all(one.shift and (one.shift.is_shown or not differs) for one in comparison.figures.overall)
+
+
+def say_together(comparison: Comparison) -> list[str]:
+    """Return what all blocks together show of each two sides, in a sentence each."""
+    return [_overall_sentence(comparison, one) for one in comparison.figures.overall]
+
+
+def say_options(comparison: Comparison) -> str:
+    """Return what each option of a sweep changes, the metric named once."""
+    title = spoken(comparison.figures.primary, comparison.request.stat)
+    return _effects(comparison).replace("makes it", f"makes {title}", 1)
 
 
 def _sentence(comparison: Comparison, test: Test) -> str:
@@ -462,7 +473,11 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
         if is_shown
         else f"there is no measurable difference in {title} {between}"
     )
-    return f"Over {mean.pairs} workloads or settings, {statement} ({evidence}; {counts})."
+    workloads = {test.block.workload for test in tests}
+    over = "settings" if len(workloads) == 1 else "workloads or settings"
+    if len(workloads) == len(tests):
+        over = "workloads"
+    return f"Over {mean.pairs} {over}, {statement} ({evidence}; {counts})."
 
 
 def _how_much(test: Test, metric: Metric) -> str:

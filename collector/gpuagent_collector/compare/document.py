@@ -109,7 +109,7 @@ def render(comparison: Comparison) -> Answer:
         caveats=comparison.caveats,
         next=_next_of_jobs(comparison) if comparison.request.jobs else find_next(comparison),
         short=answer(comparison, most=1),
-        more="the metrics, the hardware and charts over time",
+        more="metrics, hardware and charts over time",
         facts={
             "by": layout.facet.name,
             "sides": layout.sides,
@@ -206,14 +206,23 @@ def _next_of_undecided(comparison: Comparison) -> str:
     has_repeats = any(len(cell.runs) > 1 for block in layout.blocks for cell in block.cells)
     if by and (has_repeats or not comparison.again):
         return write_command("compare", {**request.choice, "--by": by})
+    return plan_more(comparison)
+
+
+def plan_more(comparison: Comparison) -> str:
+    """Return the command that makes as many more runs as show what is open, or else plans them.
+
+    Where the sides differ in more than is compared, it separates these facts first.
+    """
     # More runs would not tell the sides from what else differs.
     if separation := _find_separation(comparison, "confounded"):
         return separation
     if comparison.again:
         return comparison.again
+    request = comparison.request
     options = {"--experiment": request.experiment, "--where": request.where}
     options["--metric"] = request.metric if request.metric in BY_NAME else None
-    workload = layout.blocks[0].workload
+    workload = comparison.layout.blocks[0].workload
     if needed := comparison.needed:
         workload = needed.test.block.workload
         several = str(needed.comparisons) if needed.comparisons > 1 else None

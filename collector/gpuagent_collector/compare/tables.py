@@ -14,10 +14,10 @@ from gpuagent_collector.present.human import Notation, change, notation, ratio
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table, data_table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.cells import tell_apart
+from gpuagent_collector.runs.cells import OTHER_VALUES, Block, tell_apart
 from gpuagent_collector.runs.facets import JOINT, Facet, name_sides
 from gpuagent_collector.runs.specs import SpecRow, spec_table
-from gpuagent_collector.runs.words import is_same, percent, spoken, statuses, write_shift
+from gpuagent_collector.runs.words import distinguishing, is_same, percent, spoken, statuses, write_shift
 from gpuagent_collector.statistics.shift import Scale, Shift
 from gpuagent_collector.statistics.verdicts import Verdict
 
@@ -27,7 +27,6 @@ _INDENT = " "
 def verdict_table(comparison: Comparison) -> Table:
     """Return a row for each test; for several blocks under a heading for each two sides, with the geometric mean."""
     figures, facet = comparison.figures, comparison.layout.facet
-    is_one_workload = len({test.block.workload for test in figures.tests}) == 1
     # One notation for all rows, with its unit in the header; None: the tests have several units.
     units = {test.unit for test in figures.tests}
     values = [side.median for test in figures.tests for side in (test.baseline, test.other)]
@@ -40,7 +39,8 @@ def verdict_table(comparison: Comparison) -> Table:
     rows = list(_verdict_rows(comparison, groups, several=several))
 
     options = JOINT.join(part.option for part in facet.joined if part.option)
-    title = "workload" if several else "side / baseline"
+    settings = _find_settings([test.block for test in figures.tests]) if several else ()
+    title = JOINT.join(settings) or ("workload" if several else "side / baseline")
     # The one baseline of several sides is named once.
     is_named = not several and len(groups) > 1 and len({test.baseline.side for test in figures.tests}) == 1
     if is_named:
@@ -50,8 +50,7 @@ def verdict_table(comparison: Comparison) -> Table:
         if isinstance(row, Overall):
             return f"{_INDENT}{'all' if row.common else 'geometric mean of'} {row.mean.pairs}"
         if several:
-            title = tell_apart(row.block, comparison.layout.blocks, briefly=True)
-            return f"{_INDENT}{title.removeprefix(f'{row.block.workload} ') if is_one_workload else title}"
+            return _INDENT + _name_block(row.block, comparison, settings)
         other, baseline = row.other.side, row.baseline.side
         if options and len(groups) > 1:
             return other
@@ -76,6 +75,25 @@ def verdict_table(comparison: Comparison) -> Table:
         Column(None, "verdict", _verdict),
     )
     return Table(columns, rows)
+
+
+def _name_block(block: Block, comparison: Comparison, settings: Sequence[str]) -> str:
+    """Return a block's values of these settings; where there are none, its workload and what tells it apart."""
+    if settings:
+        return JOINT.join(str(block.held[name]) for name in settings)
+    name = tell_apart(block, comparison.layout.blocks, briefly=True)
+    is_one_workload = len({test.block.workload for test in comparison.figures.tests}) == 1
+    return name.removeprefix(f"{block.workload} ") if is_one_workload else name
+
+
+def _find_settings(blocks: Sequence[Block]) -> Sequence[str]:
+    """Return the arguments that tell blocks of one program apart; empty where something else does, or only one."""
+    if len({block.workload for block in blocks}) > 1:
+        return ()
+    differing = distinguishing(blocks[0].settings, [block.settings for block in blocks])
+    given = all(block.held.get(name) not in (None, OTHER_VALUES) for name in differing for block in blocks)
+    are_arguments = all(name.startswith("-") for name in differing)
+    return tuple(differing) if len(differing) > 1 and given and are_arguments else ()
 
 
 def _verdict_rows(
@@ -201,7 +219,8 @@ def verdict_legend(comparison: Comparison) -> Legend:
         brief.append(f"=: the same to within {percent(figures.delta)}.")
     if Verdict.NOT_SHOWN in verdicts:
         brief.append("~: neither a difference nor equality is shown.")
-    if is_far:
+    if is_far and brief:
+        # Alone it is not worth a line of the first screen.
         brief.append(OF_RATIOS)
     return Legend(" ".join(brief), " ".join(sentences))
 

@@ -3,18 +3,19 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from math import comb
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from gpuagent_collector.compare import comparison
 from gpuagent_collector.compare import document as comparing
-from gpuagent_collector.compare.answer import ALONE
+from gpuagent_collector.compare.answer import ALONE, are_together, say_options, say_together
 from gpuagent_collector.compare.because import say
 from gpuagent_collector.compare.choosing import find_sweep
 from gpuagent_collector.compare.comparison import compare
 from gpuagent_collector.compare.parts import because_table, with_bars
-from gpuagent_collector.compare.tables import OF_RATIOS, is_far_from_medians
+from gpuagent_collector.compare.tables import OF_RATIOS, is_far_from_medians, verdict_legend, verdict_table
 from gpuagent_collector.errors import OneSideError
+from gpuagent_collector.metrics import Better
 from gpuagent_collector.metrics.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PERCENT, Bound, Limit
 from gpuagent_collector.present.answer import Answer, Legend, Part, Section, add_sentence, join_sentences
 from gpuagent_collector.present.human import in_unit, notation, per, ratio, significant
@@ -22,13 +23,14 @@ from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.recommend.ranking import Ranking, Standing
+from gpuagent_collector.recommend.ranking import Ranking, Standing, shown_better
 from gpuagent_collector.recommend.study import Reasons, Recommendation, Request, find_reasons, recommend
-from gpuagent_collector.runs.cells import describe, match_runs, tell_apart
+from gpuagent_collector.runs.arguments import find_argument
+from gpuagent_collector.runs.cells import describe, tell_apart
 from gpuagent_collector.runs.facets import Facet, find_facet
 from gpuagent_collector.runs.find import find_workload
 from gpuagent_collector.runs.words import could_hide, interval, percent, write_command, write_shift
-from gpuagent_collector.statistics.shift import Scale, least_pairs
+from gpuagent_collector.statistics.shift import Scale
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.text import counted
 
@@ -70,6 +72,8 @@ def answer(recommendation: Recommendation, *, most: int = _SPOKEN_RANKINGS) -> s
     unpriced = why_unpriced(recommendation.facts)
     if request.prices and request.weights is None and "cost" not in recommendation.weights and unpriced:
         sentences.append(f"Cost is not compared: {unpriced}.")
+    if _is_of_all_settings(recommendation):
+        return join_sentences([*sentences, *_over_settings(recommendation)])
     for (ranking, reasons), because in zip(recommendation.reasoned[:most], recommendation.because, strict=False):
         sentences += _choice(ranking, recommendation)
         if because:
@@ -84,6 +88,44 @@ def answer(recommendation: Recommendation, *, most: int = _SPOKEN_RANKINGS) -> s
     return join_sentences(sentences)
 
 
+def _is_of_all_settings(recommendation: Recommendation) -> bool:
+    """Return whether all settings together show more than one of them, as `compare` says then."""
+    overall = recommendation.tests.figures.overall
+    is_one = len(recommendation.weights) == 1 and len(recommendation.rankings) > 1
+    return is_one and bool(overall) and all(map(attrgetter("common"), overall)) and are_together(recommendation.tests)
+
+
+def _over_settings(recommendation: Recommendation) -> Iterator[str]:
+    """Yield the side that is best over all settings, where one is, and the tests of `compare`."""
+    overall, facet = recommendation.tests.figures.overall, recommendation.layout.facet
+    is_higher = recommendation.tests.figures.primary.better is Better.HIGHER
+    changes = {one.side: one.common.estimate for one in overall if one.common and one.is_shown}
+    best = max(changes, key=lambda side: changes[side] if is_higher else 1 / changes[side], default=None)
+    if best and (changes[best] > 1) is not is_higher:
+        # All that differ are worse than the baseline; those that are not shown to differ may be as good.
+        best = overall[0].baseline if len(changes) == len(overall) else None
+    if best and len(recommendation.layout.sides) == len(overall) + 1:
+        verbs = _VERBS[next(iter(recommendation.weights))]
+        yield f"{recommendation.request.workload} {verbs.least} {facet.where(best)}."
+    yield from say_together(recommendation.tests)
+
+
+def _by_options(ranking: Ranking, block: str, verbs: "_Verbs", recommendation: Recommendation) -> str:
+    """Return the best values of the options that matter, and what `compare` says of each."""
+    tests, better = recommendation.tests, recommendation.tests.figures.primary.better
+    lowest = ranking.block.cell(ranking.standings[0].side).runs[0].command
+    named, is_lowest = [], True
+    for facet, of_option in recommendation.options:
+        beaten = {worse for _, worse in shown_better(of_option, better or Better.LOWER)}
+        values = [of_option[0].baseline.side, *(test.other.side for test in of_option)]
+        if beaten:
+            named.append(facet.name_side(" or ".join(value for value in values if value not in beaten)))
+            is_lowest = is_lowest and find_argument(lowest, facet.argument or "") not in beaten
+    lead = f"{block} {verbs.least} with {_join_words(named, 'and')}" if is_lowest else block
+    but = "" if is_lowest else f", but {ranking.standings[0].side} has the lowest median"
+    return f"{lead}: by option, {say_options(tests)}{but}."
+
+
 def _choice(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
     """Yield the side on which it should run, or between which sides the runs do not decide, and what it costs there."""
     block = tell_apart(ranking.block, recommendation.layout.blocks)
@@ -91,10 +133,12 @@ def _choice(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
     verbs = _VERBS[next(iter(weights))] if len(weights) == 1 else _SEVERAL
     tied = [standing for standing in ranking.standings if standing.is_tied]
     behind = [standing for standing in ranking.standings if not standing.is_tied]
-    if len(tied) > 1:
+    if recommendation.options:
+        yield _by_options(ranking, block, verbs, recommendation)
+    elif len(tied) > 1:
         yield from _tie(ranking, block, tied, behind, recommendation)
         if behind:
-            yield f"Compared with {facet.name_side(tied[0].side)}, {_listed(behind, verbs, facet)}."
+            yield f"Compared with {facet.name_side(ranking.reference)}, {_listed(behind, verbs, facet)}."
     else:
         by = "" if verbs is not _SEVERAL else f" by {_join_words([*map(_weighed, weights.items())], 'and')}"
         where = facet.where(tied[0].side)
@@ -263,15 +307,21 @@ def render(recommendation: Recommendation) -> Answer:
         bounds.append(bounds_table(reasons))
     causes = [because_table(because) for because in recommendation.because if because]
     question = "How" if _is_of_settings(layout.facet) else "Where"
+    parts: list[Part] = [_standings(first, layout.facet)]
+    parts += with_bars(recommendation.because[0], _legend(first, recommendation))
+    is_of_all = _is_of_all_settings(recommendation)
+    if is_of_all:
+        tested = verdict_table(recommendation.tests)
+        parts = [replace(tested, most=MOST_ROWS), verdict_legend(recommendation.tests)]
     return Answer(
         heading=f"{question} to run {recommendation.request.workload}, by {layout.facet.spoken}",
         text=answer(recommendation),
         short=answer(recommendation, most=1),
-        parts=[_standings(first, layout.facet), *with_bars(recommendation.because[0], _legend(first, recommendation))],
+        parts=parts,
         sections=[
             *(
                 Section(tell_apart(ranking.block, layout.blocks), [_standings(ranking, layout.facet)], is_detail=True)
-                for ranking in recommendation.rankings[1:]
+                for ranking in recommendation.rankings[0 if is_of_all else 1 :]
             ),
             *(Section("Where the difference comes from", [table], is_detail=True) for table in causes),
             Section("Bottlenecks", [*bounds, bounds_legend()], is_detail=True),
@@ -295,18 +345,22 @@ def render(recommendation: Recommendation) -> Answer:
 def _next(recommendation: Recommendation) -> str:
     """Return the command that shows the difference between the first two sides, or how many repeats would."""
     request, (first, second, *_) = recommendation.request, recommendation.rankings[0].standings
-    chosen = {"--experiment": request.experiment, "--where": request.where}
-    if second.is_tied:
-        # Without repeats no plan has a spread to start from.
-        return recommendation.again or write_command("plan", chosen, request.workload)
+    is_of_all = _is_of_all_settings(recommendation)
+    if recommendation.options and second.is_tied:
+        # The single commands that `compare` leaves open may be decided by their options.
+        return write_command("plan", {"--experiment": request.experiment, "--where": request.where}, request.workload)
+    if second.is_tied and not (is_of_all and recommendation.tests.figures.differs):
+        return comparing.plan_more(recommendation.tests)
     by = None if request.by == "platform" else request.by
     prices = request.prices.source if request.prices else None
-    asked = {"--workload": request.workload, **chosen, "--by": by, "--prices": prices}
-    return write_command("compare", asked, sides=(first.side, second.side))
+    asked = {"--workload": request.workload, "--experiment": request.experiment, "--where": request.where, "--by": by}
+    return write_command("compare", {**asked, "--prices": prices}, sides=() if is_of_all else (first.side, second.side))
 
 
 def _verdict(standing: Standing) -> str:
-    return standing.judgement.verdict.value if standing.judgement else "best"
+    if standing.judgement:
+        return standing.judgement.verdict.value
+    return "best" if standing.place == 1 else "baseline"
 
 
 _SCORE = (
@@ -317,6 +371,7 @@ _SCORE = (
     Column("level", value="judgement.shift.alpha"),
     Column("chances"),
     Column("in_pareto_set", value="is_efficient"),
+    Column("worse_by"),
 )
 _NUMBER = Column("n", value="runs")
 
@@ -361,6 +416,14 @@ def _data(ranking: Ranking, reasons: Sequence[Reasons], by: str) -> Table:
 
 def _standings(ranking: Ranking, facet: Facet) -> Table:
     tied = sum(standing.is_tied for standing in ranking.standings)
+    lowest = ranking.standings[0]
+
+    def verdict(one: Standing) -> str:
+        if one.worse_by and not one.is_behind:
+            return "worse"
+        if one.judgement is None and tied > 1:
+            return "lowest" if one is lowest else "baseline"
+        return _verdict(one)
 
     def place(one: Standing) -> str:
         shared = f"1–{tied}" if one.is_tied and tied > 1 else str(one.place)
@@ -384,7 +447,7 @@ def _standings(ranking: Ranking, facet: Facet) -> Table:
     columns += [
         Column(None, "score [interval]", score),
         Column(None, "P(best)", "chances.score", _chance, wide=True),
-        Column(None, "verdict", lambda one: "lowest" if one.judgement is None and tied > 1 else _verdict(one)),
+        Column(None, "verdict", verdict),
     ]
     return Table(columns, ranking.standings, most=MOST_ROWS)
 
@@ -394,40 +457,27 @@ def _chance(share: float) -> str:
     return "< 1 %" if share < 0.01 else "> 99 %" if share > 0.99 else f"{100 * share:.0f} %"
 
 
-_FEW_PAIRS = 3
-
-
-def _tested_together(ranking: Ranking) -> str:
-    """Return what differs from the tests of `compare`, a sentence or two; '' for a few sides."""
-    pairs = comb(len(ranking.standings), 2)
-    # Of three sides there is no room for it, and little that is wider.
-    if pairs <= _FEW_PAIRS:
-        return ""
-    first, second, *_ = ranking.standings
-    matched = len(match_runs(ranking.block.cell(first.side), ranking.block.cell(second.side)))
-    if 0 < matched < least_pairs(pairs):
-        few = f"too many for {matched} pairs of runs, which count as independent runs here, unlike in `compare`"
-        return f" {pairs} pairs of sides are tested together, {few}."
-    return f" Wider intervals than in `compare`: {pairs} pairs are tested together."
-
-
 def _legend(ranking: Ranking, recommendation: Recommendation) -> Legend:
     weights, prices = recommendation.weights, recommendation.request.prices
     weighed = next(iter(weights))
     if len(weights) > 1:
         weighed = f"geometric mean of {', '.join(map(_weighed, weights.items()))}"
     titles = ", ".join(f"{one.what} per {one.per}" for one in ranking.criteria)
-    line = f"Score: {weighed}, against the best side's."
-    line += _tested_together(ranking)
+    reference = next(one for one in ranking.standings if one.side == ranking.reference)
+    is_first = reference is ranking.standings[0]
+    against = "the best side" if is_first else recommendation.layout.facet.name_side(reference.side)
+    line = f"Score: {weighed}, against {against}'s."
+    if any(one.worse_by and not one.is_behind for one in ranking.standings):
+        line += " Worse: by its value of an option."
     for standing in ranking.standings if len(weights) == 1 else ():
-        medians = standing.medians[weighed], ranking.standings[0].medians[weighed]
+        medians = standing.medians[weighed], reference.medians[weighed]
         if standing.judgement and is_far_from_medians(standing.judgement.shift, *medians):
             line += f" {OF_RATIOS}"
             break
     sentences = [
-        f"Ran as {describe(ranking.block)}. Medians over runs: {titles}. {line} Verdicts as in `collector compare`, "
-        "but all pairs are tested together; "
-        "sides that are not shown to differ from the best share its place."
+        f"Ran as {describe(ranking.block)}. Medians over runs: {titles}. {line} Verdicts are those of `collector "
+        "compare`; where another side is better than its baseline, this is compared with the others. Sides that are "
+        "not shown to be worse than another share the first place."
     ]
     if any(standing.chances for standing in ranking.standings):
         sentences.append(

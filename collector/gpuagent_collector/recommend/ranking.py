@@ -2,21 +2,22 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
-from math import exp, log
+from math import exp, log, nan
 from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuagent_collector.compare.figures import name_work
-from gpuagent_collector.metrics import BY_NAME, Metric
+from gpuagent_collector.compare.figures import Contest, Test, judge_contests, name_work
+from gpuagent_collector.metrics import BY_NAME, Better, Metric
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN, currencies_of
-from gpuagent_collector.runs.cells import Block, Cell, match_runs
-from gpuagent_collector.runs.data import Facts
-from gpuagent_collector.statistics.shift import Sides, least_pairs
-from gpuagent_collector.statistics.verdicts import Judgement, Verdict, judge
+from gpuagent_collector.runs.arguments import find_argument
+from gpuagent_collector.runs.cells import Block, Cell
+from gpuagent_collector.runs.data import Facts, Run
+from gpuagent_collector.runs.facets import Facet
+from gpuagent_collector.statistics.verdicts import Judgement, Verdict
 
 Floats = NDArray[np.float64]
 
@@ -130,7 +131,9 @@ class Standing:
         run_ids: of the runs that have every weighed criterion.
         place: 1 for the best and all that are not shown to differ from it, which come first; then consecutive.
         medians: over runs, by the name of each criterion that the side has.
-        judgement: its score against that of the best; None: it is the best.
+        judgement: its score against that of the ranking's reference; None: it is the reference.
+        is_tied: whether nothing shows that another side is better.
+        worse_by: the options of which it has a value that is shown to be worse, over all values of the others.
         chances: by the name of each criterion that all sides have, and under `score`, the probability that it is best.
         is_efficient: whether it belongs to the Pareto set: no other side takes less or as much of everything, and is
             shown to take less of something. None: all sides have fewer than two criteria in common.
@@ -141,6 +144,8 @@ class Standing:
     place: int
     medians: Mapping[str, float]
     judgement: Judgement | None
+    is_tied: bool
+    worse_by: tuple[str, ...]
     chances: Mapping[str, float]
     is_efficient: bool | None
 
@@ -150,9 +155,9 @@ class Standing:
         return len(self.run_ids)
 
     @property
-    def is_tied(self) -> bool:
-        """Return whether nothing shows that another side is better."""
-        return not _is_behind(self.judgement)
+    def is_behind(self) -> bool:
+        """Return whether it is itself shown to be worse than the reference."""
+        return _is_behind(self.judgement)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +166,7 @@ class Ranking:
 
     Attributes:
         criteria: those for which some side has a figure.
+        reference: the side that the scores are against.
         unranked: sides with runs that lack a weighed criterion.
         unsettled: of several sides that share the first place, the one whose score is least certain.
         judged: by the name of each criterion that all sides have, the verdict on each two of them.
@@ -169,6 +175,7 @@ class Ranking:
     block: Block
     criteria: tuple[Criterion, ...]
     standings: tuple[Standing, ...]
+    reference: str
     unranked: tuple[str, ...]
     unsettled: str | None
     judged: Mapping[str, "Judged"]
@@ -260,29 +267,36 @@ def _values(cells: Sequence[Cell], facts: Facts, of: Callable[[Metrics], float |
 
 
 def _judge(families: Sequence[tuple[Block, Values]], delta: float, alpha: float) -> Sequence[Judged]:
-    """Return the verdicts over all pairs of sides of each, the one with the lower median first; all tested together."""
-    ranked = [sorted(values, key=lambda side: median(values[side].values())) for _, values in families]
-    pairs = [(number, pair) for number, sides in enumerate(ranked) for pair in combinations(sides, 2)]
-    needed = least_pairs(max(1, len(pairs)), alpha)
-    tested = [_match_values(*families[number], pair, needed) for number, pair in pairs]
-    verdicts = judge(tested, delta=delta, alpha=alpha)
+    """Return the verdicts over all pairs of sides of each, the one with the lower median first.
+
+    Those with the baseline of `compare` are its tests; of the other sides every two are a family of their own.
+    """
+    figures: dict[int, dict[str, float]] = defaultdict(dict)
+    for block, values in families:
+        for of_side in values.values():
+            figures[id(block)].update(of_side)
+
+    def figures_of(block: Block, runs: Sequence[Run]) -> Floats:
+        known = figures[id(block)]
+        return np.array([known.get(run.run_id, nan) for run in runs], dtype=np.float64)
+
+    with_baseline: list[tuple[int, Contest]] = []
+    of_others: list[tuple[int, Contest]] = []
+    for number, (block, values) in enumerate(families):
+        baseline = _find_baseline(block, values)
+        for pair in combinations(sorted(values, key=lambda side: median(values[side].values())), 2):
+            (with_baseline if baseline in pair else of_others).append((number, Contest(block, *pair)))
     judged: list[dict[Pair, Judgement]] = [{} for _ in families]
-    for (number, pair), judgement in zip(pairs, verdicts, strict=True):
-        judged[number][pair] = judgement
+    for family in (with_baseline, of_others):
+        tested = judge_contests([contest for _, contest in family], figures_of, delta=delta, alpha=alpha)
+        for (number, contest), (_, judgement) in zip(family, tested, strict=True):
+            judged[number][contest.baseline, contest.side] = judgement
     return judged
 
 
-def _match_values(block: Block, values: Values, sides: Pair, needed: int) -> Sides:
-    """Return the values of two sides: matched where so many pairs as needed have them, as `compare` does."""
-    first, second = (values[side] for side in sides)
-    matched = [
-        (first[one.run_id], second[two.run_id])
-        for one, two in match_runs(*map(block.cell, sides))
-        if one.run_id in first and two.run_id in second
-    ]
-    if len(matched) >= needed:
-        return Sides([one for one, _ in matched], [two for _, two in matched], matched=True)
-    return Sides(list(first.values()), list(second.values()))
+def _find_baseline(block: Block, values: Values) -> str:
+    """Return the side against which `compare` tests the others: the first that has values."""
+    return next(cell.side for cell in block.cells if cell.side in values)
 
 
 def _find_pareto_set(contest: _Contest, judged: Mapping[str, Judged]) -> Mapping[str, bool] | None:
@@ -316,33 +330,112 @@ def _draw(contest: _Contest) -> Mapping[str, Mapping[str, Floats]]:
 def _ranking(contest: _Contest, judged: Judged, by_criterion: Mapping[str, Judged]) -> Ranking:
     drawn = _draw(contest)
     efficient = _find_pareto_set(contest, by_criterion)
-    best, *others = contest.scores
+    baseline = _find_baseline(contest.block, contest.scores)
+    reference = _find_reference(contest, judged, baseline)
     chances = {name: share_best(medians) for name, medians in drawn.items()}
-    judgements = {best: None, **{side: judged[best, side] for side in others}}
-    tied = [side for side, judgement in judgements.items() if not _is_behind(judgement)]
+    judgements = {side: _against(reference, side, judged) for side in contest.scores}
+    # What is worse than the baseline is not best either, whatever else is shown.
+    worse = {side for side in contest.scores if _is_behind(_against(baseline, side, judged))}
+    standings = [
+        Standing(
+            side=side,
+            run_ids=frozenset(contest.scores[side]),
+            place=1,
+            medians={name: median(values[side].values()) for name, values in contest.taken.items() if side in values},
+            judgement=judgement,
+            is_tied=side not in worse and not _is_behind(judgement),
+            worse_by=(),
+            chances={name: of_name[side] for name, of_name in chances.items()},
+            is_efficient=efficient[side] if efficient else None,
+        )
+        for side, judgement in judgements.items()
+    ]
+    tied = [standing.side for standing in standings if standing.is_tied]
     scores = drawn.get("score", {})
     return Ranking(
         unsettled=least_certain({side: scores[side] for side in tied}) if scores and len(tied) > 1 else None,
         judged=by_criterion,
         block=contest.block,
         criteria=contest.criteria,
-        standings=tuple(
-            Standing(
-                side=side,
-                run_ids=frozenset(contest.scores[side]),
-                place=1 + number if _is_behind(judgements[side]) else 1,
-                medians={
-                    name: median(values[side].values()) for name, values in contest.taken.items() if side in values
-                },
-                judgement=judgements[side],
-                chances={name: of_name[side] for name, of_name in chances.items()},
-                is_efficient=efficient[side] if efficient else None,
-            )
-            for number, side in enumerate(sorted(judgements, key=lambda side: _is_behind(judgements[side])))
-        ),
+        standings=_place(standings),
+        reference=reference,
         unranked=tuple(cell.side for cell in contest.block.cells if cell.runs and cell.side not in contest.scores),
+    )
+
+
+def _find_reference(contest: _Contest, judged: Judged, baseline: str) -> str:
+    """Return the side that the scores are of: the baseline, or the best of those that are shown to be better.
+
+    While none is, another side of lower median is no better choice, and its tests would be of a chosen extreme.
+    """
+    best, *others = contest.scores
+    if len(others) == 1:
+        return best
+    better = (side for side in contest.scores if _is_behind(judged.get((side, baseline))))
+    return next(better, baseline)
+
+
+def _against(reference: str, side: str, judged: Judged) -> Judgement | None:
+    """Return the verdict on a side against the reference; None: it is the reference."""
+    if side == reference:
+        return None
+    if (reference, side) in judged:
+        return judged[reference, side]
+    judgement = judged[side, reference]
+    shift = judgement.shift
+    ends = [None if end is None else 1 / end for end in (shift.high, shift.low)]
+    return replace(judgement, shift=replace(shift, estimate=1 / shift.estimate, low=ends[0], high=ends[1]))
+
+
+def _place(standings: Iterable[Standing]) -> tuple[Standing, ...]:
+    """Return the standings with their places, those that share the first one before the others."""
+    ordered = sorted(standings, key=lambda standing: not standing.is_tied)
+    return tuple(
+        replace(standing, place=1 if standing.is_tied else 1 + number) for number, standing in enumerate(ordered)
     )
 
 
 def _is_behind(judgement: Judgement | None) -> bool:
     return judgement is not None and judgement.verdict is Verdict.DIFFERS and judgement.shift.estimate > 1
+
+
+# The tests of each option of a sweep alone, over all values of the others.
+Options = Sequence[tuple[Facet, Sequence[Test]]]
+
+
+def place_by_options(ranking: Ranking, options: Options, criterion: str, better: Better) -> Ranking:
+    """Return the ranking, behind the best also the sides with a value of an option that is shown to be worse.
+
+    A side stays where it is if no setting that has the better value, and agrees in all other options, is better.
+
+    Args:
+        ranking: of a sweep.
+        options: their tests.
+        criterion: the only one that is weighed.
+        better: which values of the tested metric are better.
+    """
+    arguments = [facet.argument or "" for facet, _ in options]
+    commands = {side.side: ranking.block.cell(side.side).runs[0].command for side in ranking.standings}
+    settings = {side: [find_argument(command, name) for name in arguments] for side, command in commands.items()}
+    medians = {standing.side: standing.medians[criterion] for standing in ranking.standings}
+    placed = []
+    for standing in ranking.standings:
+        own, worse = settings[standing.side], []
+        for at, (facet, tests) in enumerate(options):
+            beaten = {one for one, other in shown_better(tests, better) if other == own[at]}
+            siblings = (side for side, other in settings.items() if other == [*own[:at], other[at], *own[at + 1 :]])
+            if any(settings[side][at] in beaten and medians[side] < medians[standing.side] for side in siblings):
+                worse.append(facet.option)
+        placed.append(replace(standing, is_tied=standing.is_tied and not worse, worse_by=tuple(worse)))
+    return replace(ranking, standings=_place(sorted(placed, key=lambda standing: medians[standing.side])))
+
+
+def shown_better(tests: Iterable[Test], better: Better) -> list[Pair]:
+    """Return the better and the worse value of each test of an option that shows a difference."""
+    found = []
+    for test in tests:
+        shift = test.judgement.shift
+        if test.judgement.verdict is Verdict.DIFFERS:
+            is_better = (shift.estimate > shift.neutral) is (better is Better.HIGHER)
+            found.append(test.sides if is_better else test.sides[::-1])
+    return found

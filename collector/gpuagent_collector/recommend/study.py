@@ -2,36 +2,36 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import comb
 
 from gpuagent_collector.answers.roofline_points import Trial, find_ceilings, load_trials, make_points
 from gpuagent_collector.compare.because import Because, find_because, find_product
-from gpuagent_collector.compare.caveats import OF_TESTS
 from gpuagent_collector.compare.caveats import find_caveats as find_caveats_of_comparison
-from gpuagent_collector.compare.choosing import find_experiment
-from gpuagent_collector.compare.figures import Evidence, compute_figures
+from gpuagent_collector.compare.choosing import compare_what_differs
+from gpuagent_collector.compare.comparison import Comparison, find_option_tests
+from gpuagent_collector.compare.comparison import Request as CompareRequest
+from gpuagent_collector.compare.figures import Evidence, Test, compute_figures
 from gpuagent_collector.compare.needed import find_needed
 from gpuagent_collector.errors import OneSideError
 from gpuagent_collector.metrics.bounds import Bound, Surroundings, find_bounds
 from gpuagent_collector.metrics.result import SERVING
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.prices.price import Prices
-from gpuagent_collector.prices.runs import why_unpriced, with_costs
+from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.recommend.ranking import Ranking, rank
-from gpuagent_collector.runs.arguments import USUAL_REPEATS
-from gpuagent_collector.runs.cells import OTHER_VALUES, Block, Layout, choose_sides, first_few, lay_out, tell_apart
+from gpuagent_collector.recommend.ranking import Ranking, place_by_options, rank
+from gpuagent_collector.runs.cells import OTHER_VALUES, Block, Layout, first_few, tell_apart
 from gpuagent_collector.runs.data import Facts, load_facts, load_runs
-from gpuagent_collector.runs.facets import Facet, find_facet
-from gpuagent_collector.runs.find import ROOFS, Choice, find_runs
+from gpuagent_collector.runs.facets import Facet
+from gpuagent_collector.runs.find import ROOFS, Choice
 from gpuagent_collector.runs.repeating import repeat_layout
-from gpuagent_collector.runs.specs import SpecRow, spec_rows
+from gpuagent_collector.runs.specs import SpecRow
 from gpuagent_collector.runs.words import write_command
-from gpuagent_collector.statistics.shift import least_pairs
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError
 
 _GRAVEST = ("failed_sides", "joined", "foreign_load")
+# Of the metric that `compare` tests: the criteria name theirs.
+_OF_METRICS = frozenset({"untested", "no_throughput"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,20 +102,14 @@ def find_caveats(
         figures=figures,
         needed=find_needed(figures, facts),
         specs=specs,
-        asked={"--by": request.by, **request.words, "--prices": request.prices.source if request.prices else None},
+        asked={
+            "--by": None if request.by == "platform" else request.by,
+            **request.words,
+            "--prices": request.prices.source if request.prices else None,
+        },
     )
-    of_comparison = [caveat for caveat in find_caveats_of_comparison(evidence) if caveat.code not in OF_TESTS]
+    of_comparison = [caveat for caveat in find_caveats_of_comparison(evidence) if caveat.code not in _OF_METRICS]
     found = []
-    judgements = [standing.judgement for ranking in rankings for standing in ranking.standings]
-    if any(judgement and judgement.verdict is Verdict.TOO_FEW for judgement in judgements):
-        pairs = sum(comb(len(ranking.standings), 2) for ranking in rankings)
-        found.append(
-            Caveat(
-                code="n_too_small",
-                text="too few runs to show a difference between some of the sides, whatever they took",
-                remedy=f"repeat with at least {max(USUAL_REPEATS, least_pairs(pairs))} runs a side",
-            )
-        )
     ranked = [ranking.block for ranking in rankings]
     others = [tell_apart(block, layout.blocks) for block in layout.blocks if block not in ranked]
     if others:
@@ -158,7 +152,8 @@ class Recommendation:
         rankings: at least one.
         because: for each ranking, where the difference between the best side and the next comes from.
         reasons: for each ranking, the bounds of the workload on each of its sides, in their order.
-        again: the command that makes more runs where there are too few; None: there are enough, or it is too long.
+        tests: what `compare` shows of the same runs, by the criterion if only one is weighed.
+        options: those of its options that share in the places; empty: none is shown to matter.
     """
 
     request: Request
@@ -170,7 +165,8 @@ class Recommendation:
     because: tuple[Because | None, ...]
     specs: tuple[SpecRow, ...]
     caveats: tuple[Caveat, ...]
-    again: str | None
+    tests: Comparison
+    options: tuple[tuple[Facet, tuple[Test, ...]], ...]
 
     @property
     def reasoned(self) -> list[tuple[Ranking, tuple[Reasons, ...]]]:
@@ -186,7 +182,6 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
         OneSideError: there is only one side.
         GpuAgentError: no two sides to choose from have every weighed criterion, or servers were measured.
     """
-    facet = find_facet(request.by)
     if request.workload == SERVING:
         # Without --by it finds the servers of one platform by itself.
         by = None if request.by == "platform" else request.by
@@ -195,18 +190,17 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
             f"{SERVING} sends what it is asked to, so its throughput ranks no server; its latency at each load does: "
             f"`{command}`"
         )
-    runs = find_runs(ask, facet, **request.conditions)
-    layout = lay_out(runs, facet, choose_sides(runs, facet, (), None), chosen_by_name=False)
+    asked = CompareRequest(
+        **request.conditions, by=request.by, prices=request.prices, delta=request.delta, series=False
+    )
+    tests = compare_what_differs(ask, asked)
+    layout, facts = tests.layout, tests.facts
     if len(layout.sides) == 1:
         raise OneSideError(
-            f"all runs of {request.workload} have the {facet.spoken} {layout.sides[0]}: nothing to choose between"
+            f"all runs of {request.workload} have the {layout.facet.spoken} {layout.sides[0]}: nothing to choose "
+            "between"
         )
-    if facet.is_of_arguments and not (request.experiment or request.where):
-        # Those of another experiment may differ in what the facet does not name.
-        alone = find_experiment(layout)
-        if alone:
-            return recommend(ask, replace(request, experiment=alone))
-    facts = with_costs(ask, load_facts(ask, layout.run_ids), request.prices)
+    request = replace(request, by=tests.request.by, experiment=tests.request.experiment)
     alpha = 0.05 / layout.looks
     for weights in [request.weights] if request.weights else [{"cost": 1.0}, {"time": 1.0}]:
         rankings = rank(layout.blocks, facts, weights, delta=request.delta, alpha=alpha)
@@ -224,10 +218,16 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
         raise GpuAgentError(f"no two sides with like runs both have {' and '.join(weights)}: {remedy[lacking]}")
     # Settings that are alike say more than a mixture.
     rankings = tuple(sorted(rankings, key=lambda ranking: OTHER_VALUES in ranking.block.held.values()))
-    specs = tuple(spec_rows(layout, facts))
+    options: tuple[tuple[Facet, tuple[Test, ...]], ...] = ()
+    if len(weights) == 1:
+        (name,) = weights
+        tests = _test_criterion(ask, tests, next(one.source for one in rankings[0].criteria if one.name == name))
+        better = tests.figures.primary.better
+        verdicts = {test.judgement.verdict for _, of_option in tests.options for test in of_option}
+        if len(rankings) == 1 and better and Verdict.DIFFERS in verdicts:
+            options = tests.options
+            rankings = (place_by_options(rankings[0], options, name, better),)
     blocks = [ranking.block for ranking in rankings]
-    judgements = [standing.judgement for ranking in rankings for standing in ranking.standings]
-    is_few = any(judgement and judgement.verdict is Verdict.TOO_FEW for judgement in judgements)
     return Recommendation(
         request=request,
         layout=layout,
@@ -236,21 +236,39 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
         rankings=rankings,
         reasons=tuple(
             tuple(one for standing in ranking.standings for one in of_block if one.side == standing.side)
-            for ranking, of_block in zip(rankings, find_reasons(ask, facet, blocks, facts), strict=True)
+            for ranking, of_block in zip(rankings, find_reasons(ask, layout.facet, blocks, facts), strict=True)
         ),
         because=tuple(_find_because(ranking, facts, weights) for ranking in rankings),
-        specs=specs,
-        caveats=find_caveats(layout, facts, specs, rankings, request),
-        again=repeat_layout(ask, layout, USUAL_REPEATS if is_few else None),
+        specs=tests.specs,
+        caveats=find_caveats(layout, facts, tests.specs, rankings, request),
+        tests=tests,
+        options=options,
+    )
+
+
+def _test_criterion(ask: Ask, comparison: Comparison, metric: str) -> Comparison:
+    """Return what `compare` shows of the same runs by another metric."""
+    layout, facts, figures = comparison.layout, comparison.facts, comparison.figures
+    if figures.primary.name == metric:
+        return comparison
+    figures = compute_figures(layout, facts, metric=metric, delta=figures.delta)
+    needed = find_needed(figures, facts)
+    return replace(
+        comparison,
+        figures=figures,
+        needed=needed,
+        again=repeat_layout(ask, layout, needed.repeats if needed else None),
+        reasons=(),
+        options=tuple(find_option_tests(layout, facts, figures)) if comparison.options else (),
     )
 
 
 def _find_because(ranking: Ranking, facts: Facts, weights: Mapping[str, float]) -> Because | None:
     """Return where the difference between the best side and the first one behind comes from, as `compare` does."""
-    behind = next((standing for standing in ranking.standings if not standing.is_tied), None)
+    behind = next((standing for standing in ranking.standings if standing.is_behind), None)
     if behind is None or behind.judgement is None or len(weights) > 1:
         return None
-    sides = ranking.standings[0].side, behind.side
+    sides = ranking.reference, behind.side
     block = replace(ranking.block, cells=tuple(map(ranking.block.cell, sides)))
     criterion = next(one for one in ranking.criteria if one.name in weights)
     alpha = behind.judgement.shift.alpha

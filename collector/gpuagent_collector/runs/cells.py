@@ -15,6 +15,7 @@ from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.runs.arguments import (
     GIVEN,
     NOT_GIVEN,
+    Command,
     Identity,
     differing_arguments,
     find_argument,
@@ -410,21 +411,32 @@ def _by_arguments(block: Block, facet: Facet) -> list[Block]:
     blocks = []
     for rest in chosen:
         command = commands[rest]
-        held = {
-            name: find_argument(command, name) if name else " ".join(identify_command(command)[1]) for name in names
-        }
+        held = {name: _find_held(command, name) for name in names}
         # Runs without success are counted where the first of the others are.
         parts = [_choose_runs(cell, rests, {rest}, others=rest == chosen[0]) for cell in block.cells]
         blocks.append(replace(block, held={**block.held, **held}, cells=tuple(parts)))
     others = [rest for rest in commands if rest not in chosen]
-    single = [_choose_runs(cell, rests, others, others=False) for cell in block.cells]
+    if facet.is_of_arguments:
+        # Beside like commands, those of one side alone would show what else they do.
+        shared = [
+            rest for rest in others if sum(any(rests[run.run_id] == rest for run in cell.runs) for cell in cells) > 1
+        ]
+        alone = [_choose_runs(cell, rests, set(others).difference(shared), others=False) for cell in block.cells]
+        blocks += [replace(block, held={**block.held, "": OTHER_VALUES}, cells=(cell,)) for cell in alone if cell.runs]
+        others = shared
     if others:
+        single = [_choose_runs(cell, rests, others, others=False) for cell in block.cells]
         held = {}
         for name in names:
-            values = {find_argument(commands[rest], name) for rest in others} if name else set()
+            values = {_find_held(commands[rest], name) for rest in others}
             held[name] = values.pop() if len(values) == 1 else OTHER_VALUES
         blocks.append(replace(block, held={**block.held, **held}, cells=tuple(single)))
     return blocks
+
+
+def _find_held(command: Command, name: str) -> str:
+    """Return the value of an argument, or where it has no name the lone words."""
+    return find_argument(command, name) if name else " ".join(identify_command(command)[1])
 
 
 def _runs(cells: Iterable[Cell]) -> list[Run]:

@@ -9,7 +9,7 @@ from gpuagent_collector.errors import OneSideError
 from gpuagent_collector.recommend.study import Request as Recommended
 from gpuagent_collector.recommend.study import recommend
 from tests.integration.compare.comparing import alternate, compared
-from tests.integration.compare.synthetic import SyntheticStore, quiet_and_burning
+from tests.integration.compare.synthetic import SyntheticStore
 from tests.support.commands import Collector, csv_rows, made_up
 
 pytestmark = pytest.mark.slow
@@ -57,7 +57,9 @@ def test_compare_recommend_and_report_say_in_words_that_there_is_one_side(call: 
 
 
 def test_recommend_has_nothing_to_choose_between_on_one_side(store: SyntheticStore) -> None:
-    quiet_and_burning(store)
+    node = store.node("spruce", "laptop")
+    for _ in range(3):
+        store.next_run(node, workload="mnist")
     with pytest.raises(OneSideError, match="platform laptop"):
         recommend(store.ask, Recommended(workload="mnist", weights={"time": 1.0}))
 

@@ -1,0 +1,128 @@
+"""A recommendation says what `compare` says of the same runs: of commands, of their options, and over settings."""
+
+import json
+import random
+from itertools import product
+from typing import Any
+
+import pytest
+
+from gpuagent_collector.compare.answer import answer as say_comparison
+from gpuagent_collector.compare.choosing import compare_what_differs
+from gpuagent_collector.compare.comparison import Comparison
+from gpuagent_collector.compare.comparison import Request as CompareRequest
+from gpuagent_collector.recommend.answer import answer, answer_recommend, render
+from gpuagent_collector.recommend.study import Recommendation, Request, recommend
+from gpuagent_collector.statistics.verdicts import Verdict
+from tests.integration.compare.synthetic import SyntheticStore
+
+PROGRAM = ("python", "crunch.py")
+
+
+def run_program(store: SyntheticStore, node: Any, seconds: float, *arguments: str, **run: Any) -> None:
+    made = {
+        "workload": "crunch.py",
+        "parameters": {},
+        "experiment": "sweep",
+        "sampled": False,
+        "throughput": 1 / seconds,
+    }
+    store.next_run(node, command=json.dumps([*PROGRAM, *arguments]), **{**made, **run})
+
+
+def sweep(store: SyntheticStore, slow: str = "9") -> None:
+    """Add seven noisy repeats in which one level takes 1.4 times as long, and the size of a chunk changes nothing."""
+    node, chance = store.node("alder", "lab"), random.Random(3)
+    for repeat in range(1, 8):
+        for level, chunk in product("19", ("256", "512")):
+            seconds = chance.lognormvariate(0, 0.2) * (1.4 if level == slow else 1.0)
+            run_program(store, node, seconds, "--level", level, "--chunk", chunk, repeat=repeat)
+
+
+def both(store: SyntheticStore, by: str = "platform") -> tuple[Recommendation, Comparison]:
+    found = recommend(store.ask, Request(workload="crunch.py", by=by))
+    compared = compare_what_differs(store.ask, CompareRequest(workload="crunch.py", by=by, series=False))
+    return found, compared
+
+
+@pytest.mark.parametrize("by", ["platform", "command", "argument:--chunk,argument:--level"])
+@pytest.mark.parametrize("slow", ["1", "9"])
+def test_a_sweep_is_placed_by_what_compare_shows_of_its_options(store: SyntheticStore, slow: str, by: str) -> None:
+    sweep(store, slow)
+    found, compared = both(store, by)
+    (ranking,) = found.rankings
+    fast = "9" if slow == "1" else "1"
+    assert {one.side for one in ranking.standings if one.place == 1} == {
+        side for side in found.layout.sides if fast in side.replace(",", " ").split()
+    }
+    said = answer(found)
+    assert said.startswith(f"crunch.py is fastest with --level {fast}: by option, ")
+    # The very words of `compare`, with the ratio and the number of pairs.
+    of_compare = say_comparison(compared)
+    words = "instead of 1 makes"
+    assert words in said
+    assert said.partition(words)[2].partition(";")[0].partition("%")[0].split()[-1] in of_compare
+
+
+def test_each_side_has_the_verdict_of_compare_against_its_baseline(store: SyntheticStore) -> None:
+    sweep(store)
+    found, compared = both(store)
+    (ranking,) = found.rankings
+    shown = {one.side: one.judgement for one in ranking.standings}
+    for test in compared.figures.tests:
+        judgement = shown[test.other.side]
+        assert judgement and judgement.verdict is test.judgement.verdict
+        assert judgement.shift.estimate == pytest.approx(1 / test.judgement.shift.estimate)
+    assert ranking.reference == compared.layout.sides[0]
+
+
+def test_an_option_puts_no_setting_behind_in_which_it_is_faster(store: SyntheticStore) -> None:
+    node, chance = store.node("alder", "lab"), random.Random(3)
+    factors = {("1", "256"): 1.0, ("9", "256"): 3.0, ("1", "512"): 1.2, ("9", "512"): 1.1}
+    for repeat in range(1, 8):
+        for (level, chunk), factor in factors.items():
+            seconds = chance.lognormvariate(0, 0.02) * factor
+            run_program(store, node, seconds, "--level", level, "--chunk", chunk, repeat=repeat)
+    found, _ = both(store)
+    (ranking,) = found.rankings
+    worse = {one.side: one.worse_by for one in ranking.standings}
+    assert "--level" not in worse["--level 9 --chunk 512"]
+
+
+def test_over_settings_a_recommendation_says_what_all_of_them_show_together(store: SyntheticStore) -> None:
+    node = store.node("alder", "lab")
+    for (name, steps, count), level, chunk in product((("a", (), 4), ("b", ("--steps", "5"), 3)), "19", ("256", "512")):
+        for repeat in range(1, count + 1):
+            seconds = (0.5 if steps else 1.0) * (1 + 0.01 * repeat)
+            run_program(
+                store, node, seconds, *steps, "--level", level, "--chunk", chunk, repeat=repeat, experiment=name
+            )
+    found, compared = both(store, "argument:--steps")
+    (overall,) = compared.figures.overall
+    assert overall.is_shown
+    assert {test.judgement.verdict for test in compared.figures.tests} == {Verdict.TOO_FEW}
+    said = answer(found)
+    assert said.startswith("crunch.py is fastest with --steps 5. Over 4 settings, throughput is ")
+    assert "no measurable difference" not in said
+    answered = render(found)
+    assert answered.next == "collector compare --workload crunch.py --by argument:--steps"
+
+
+@pytest.mark.parametrize("repeats", [2, 3, 5])
+def test_a_recommendation_plans_as_many_runs_as_compare(store: SyntheticStore, repeats: int) -> None:
+    node, chance = store.node("alder", "lab"), random.Random(5)
+    for repeat in range(1, repeats + 1):
+        for level in "159":
+            seconds = chance.lognormvariate(0, 0.2) * (1.1 if level == "9" else 1.0)
+            run_program(store, node, seconds, "--level", level, repeat=repeat)
+    found, compared = both(store)
+    planned = answer_recommend(store.ask, workload="crunch.py", by="platform", experiment=None, where=None, prices=None)
+    assert compared.needed
+    if compared.again:
+        assert planned.next == compared.again
+    else:
+        assert f"--effect {compared.needed.percent:g}" in (planned.next or "")
+    of_compare = {caveat.code: caveat.remedy for caveat in compared.caveats}
+    for caveat in found.caveats:
+        if caveat.code in ("n_too_small", "few_pairs"):
+            assert caveat.remedy == of_compare[caveat.code]
