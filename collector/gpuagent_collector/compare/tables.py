@@ -78,7 +78,7 @@ def verdict_table(comparison: Comparison) -> Table:
 
 
 def _name_block(block: Block, comparison: Comparison, settings: Sequence[str]) -> str:
-    """Return a block's values of these settings; where there are none, its workload and what tells it apart."""
+    """Return a block's values of these settings; where there are none, its workload and what distinguishes it."""
     if settings:
         return JOINT.join(str(block.held[name]) for name in settings)
     name = tell_apart(block, comparison.layout.blocks, briefly=True)
@@ -87,7 +87,7 @@ def _name_block(block: Block, comparison: Comparison, settings: Sequence[str]) -
 
 
 def _find_settings(blocks: Sequence[Block]) -> Sequence[str]:
-    """Return the arguments that tell blocks of one program apart; empty where something else does, or only one."""
+    """Return the arguments that distinguish blocks of one program; empty where something else does, or only one."""
     if len({block.workload for block in blocks}) > 1:
         return ()
     differing = distinguishing(blocks[0].settings, [block.settings for block in blocks])
