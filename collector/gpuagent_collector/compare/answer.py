@@ -313,16 +313,14 @@ def _costs(comparison: Comparison, *, most: int) -> Iterator[str]:
 def _results(comparison: Comparison, *, most: int, place: str) -> list[str]:
     tests, overall = comparison.figures.tests, comparison.figures.overall
     if best := comparison.headline:
-        said = [_best_sentence(comparison, best)]
-        if comparison.options:
-            verdicts = {test.judgement.verdict for _, of_option in comparison.options for test in of_option}
-            if best.judgement.verdict is not Verdict.DIFFERS and Verdict.DIFFERS in verdicts:
-                # An option has more runs than a single command, and shows what this one cannot.
-                workload = tell_apart(best.block, comparison.layout.blocks, briefly=True)
-                said.insert(0, f"{workload}: by option, {say_options(comparison)}.")
-            else:
-                said.append(f"By option: {_effects(comparison)}.")
-        return said
+        verdicts = {test.judgement.verdict for _, of_option in comparison.options for test in of_option}
+        if best.judgement.verdict is not Verdict.DIFFERS and Verdict.DIFFERS in verdicts:
+            # An option has more runs than a single command, and shows what this one cannot.
+            workload = tell_apart(best.block, comparison.layout.blocks, briefly=True)
+            single = _best_sentence(comparison, best, briefly=True).removeprefix(f"{workload}: ")
+            return [f"{workload}: by option, {say_options(comparison)}.", f"{single[:1].upper()}{single[1:]}"]
+        by_option = [f"By option: {_effects(comparison)}."] if comparison.options else []
+        return [_best_sentence(comparison, best), *by_option]
     if overall and (len(tests) > _SPOKEN_TESTS or are_together(comparison)):
         sentences = say_together(comparison)
     else:
@@ -363,8 +361,11 @@ def _sentence(comparison: Comparison, test: Test) -> str:
     return f"{workload}: {statement} ({_evidence(test)})."
 
 
-def _best_sentence(comparison: Comparison, best: Test) -> str:
-    """Return which of several sides is best, and by how much; `best` is its test, or that of the next best side."""
+def _best_sentence(comparison: Comparison, best: Test, *, briefly: bool = False) -> str:
+    """Return which of several sides is best, and by how much; `best` is its test, or that of the next best side.
+
+    `briefly` leaves out how much worse others are, which the table has.
+    """
     facet, metric, tests = comparison.layout.facet, comparison.figures.primary, comparison.figures.tests
     title, is_higher = spoken(metric, comparison.request.stat), metric.better is Better.HIGHER
     baseline = facet.name_side(best.baseline.side)
@@ -386,6 +387,9 @@ def _best_sentence(comparison: Comparison, best: Test) -> str:
         shown = f"{len(behind)} of the {len(tests)} others are" if len(behind) < len(tests) else "all others are"
         if not behind:
             return f"{first} ({value}); no other is shown to differ."
+        if briefly:
+            shown = f"only {facet.name_side(behind[0].other.side)} is" if len(behind) == 1 < len(tests) else shown
+            return f"{first} ({value}); {shown} shown to be {'lower' if is_higher else 'higher'}."
         nearest = min(behind, key=lambda test: abs(test.other.median - test.baseline.median))
         by = f"{_how_much(nearest, replace(metric, better=None))} {facet.where(nearest.other.side)}"
         others = f"{shown} shown to be {'lower' if is_higher else 'higher'}, {by}"

@@ -24,7 +24,7 @@ def say_choice(comparison: Comparison, request: Request) -> str:
         return ""
     layout, chosen = comparison.layout, comparison.request.experiment
     if chosen != request.experiment:
-        return f"Of several experiments this is {chosen}, which has the most runs."
+        return f"This is {chosen}, the experiment with the most runs."
     return f"All runs are on {layout.runs[0].platform}, so they are compared by {layout.facet.spoken}."
 
 

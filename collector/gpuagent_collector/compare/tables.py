@@ -23,6 +23,9 @@ from gpuagent_collector.statistics.verdicts import Verdict
 
 _INDENT = " "
 
+# For the name of a row and the head of its medians, beside the other columns of a narrow table.
+_ROOM = 36
+
 
 def verdict_table(comparison: Comparison) -> Table:
     """Return a row for each test; for several blocks under a heading for each two sides, with the geometric mean."""
@@ -40,7 +43,7 @@ def verdict_table(comparison: Comparison) -> Table:
 
     options = JOINT.join(part.option for part in facet.joined if part.option)
     settings = _find_settings([test.block for test in figures.tests]) if several else ()
-    title = JOINT.join(settings) or ("workload" if several else "side / baseline")
+    title = JOINT.join(settings) or ("workload" if several else options or "side / baseline")
     # The one baseline of several sides is named once.
     is_named = not several and len(groups) > 1 and len({test.baseline.side for test in figures.tests}) == 1
     if is_named:
@@ -52,8 +55,8 @@ def verdict_table(comparison: Comparison) -> Table:
         if several:
             return _INDENT + _name_block(row.block, comparison, settings)
         other, baseline = row.other.side, row.baseline.side
-        if options and len(groups) > 1:
-            return other
+        if options:
+            return other if len(groups) > 1 else f"{other} / {baseline}"
         return facet.name_side(other) if len(groups) > 1 else _name_both(facet, other, baseline)
 
     def medians(row: Test | Overall) -> str:
@@ -67,13 +70,17 @@ def verdict_table(comparison: Comparison) -> Table:
 
     are_pairs = all(test.pairs for test in figures.tests)
     measured = "median" if is_named and common else spoken(figures.primary, comparison.request.stat)
-    columns = (
+    measured += f", {unit}" if unit else ""
+    # Beside long names it would take three lines; the answer names the metric.
+    is_long = not is_named and unit and max(len(name(row)) for row in figures.tests) + len(measured) > _ROOM
+    columns = [
         Column(None, title, name, left=True),
         Column(None, "pairs", _pairs) if are_pairs else Column(None, "runs", _runs),
-        Column(None, measured + (f", {unit}" if unit else ""), medians),
+        Column(None, measured, medians, wide=True if is_long else None),
+        *([Column(None, f"medians, {unit}", medians, wide=False)] if is_long else []),
         Column(None, "ratio [interval]", _ratio),
         Column(None, "verdict", _verdict),
-    )
+    ]
     return Table(columns, rows)
 
 

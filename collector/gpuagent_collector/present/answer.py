@@ -131,7 +131,7 @@ class Answer:
             wide: whether there is room for all columns.
             brief: whether it is the first screen: no details, tables cut, and only the gravest warnings.
             warnings: of a first screen, the most.
-            whole: the command that prints the rest; None: this one, with `--all`.
+            whole: the command that prints the rest; None: this one, with `--all`; '': none is named.
         """
         text = self.short if brief and self.short is not None else self.text
         sections = [Section(self.heading, [*text.splitlines(), *self.parts])]
@@ -149,11 +149,10 @@ class Answer:
         more = [counted(hidden, "more warning")] if hidden > 0 else []
         more += [self.more] if self.more else []
         last: Part = f"--all shows {', '.join(more)}." if brief and more else ""
-        if last and whole:
+        if last and whole is not None:
             lead = ", ".join(more)
-            sections[-1] = replace(
-                sections[-1], parts=[*sections[-1].parts, Command(f"{lead[:1].upper()}{lead[1:]}:", whole)]
-            )
+            rest = [Command(f"{lead[:1].upper()}{lead[1:]}:", whole)] if whole else []
+            sections[-1] = replace(sections[-1], parts=[*sections[-1].parts, *rest])
             last = ""
         if self.next:
             last = Command(f"{last} Next:".lstrip(), self.next)

@@ -53,19 +53,23 @@ _FIRST_LINES = 22
 
 
 def print_answer(console: Console, answer: Answer) -> None:
-    """Print an answer as wide as the console; of two warnings the second where a first screen has room for it."""
-    warnings = 2
-    if len(answer.caveats) > 1 and not answer.everything:
-        with console.capture() as capture:
-            _print_document(console, answer, warnings)
-        if capture.get().count("\n") > _FIRST_LINES:
-            warnings = 1
-    _print_document(console, answer, warnings)
+    """Print an answer as wide as the console.
 
-
-def _print_document(console: Console, answer: Answer, warnings: int) -> None:
-    wide = console.width >= _WIDE_COLUMNS
+    Of two warnings the second, and then the command that prints the rest, where a first screen has room for them.
+    """
     whole = os.environ.get(WHOLE_ANSWER_VARIABLE)
+    for warnings, command in ((2, whole), (1, whole)):
+        with console.capture() as capture:
+            _print_document(console, answer, warnings, command)
+        if answer.everything or capture.get().count("\n") <= _FIRST_LINES:
+            break
+    else:
+        warnings, command = 1, whole and ""
+    _print_document(console, answer, warnings, command)
+
+
+def _print_document(console: Console, answer: Answer, warnings: int, whole: str | None) -> None:
+    wide = console.width >= _WIDE_COLUMNS
     for section in answer.document(wide=wide, brief=not answer.everything, warnings=warnings, whole=whole):
         heading = Text(harmless(section.heading), style="bold", overflow="ellipsis")
         console.print(Rule(heading, align="left", style="dim"))

@@ -10,7 +10,7 @@ from gpuagent_collector.compare import comparison
 from gpuagent_collector.compare import document as comparing
 from gpuagent_collector.compare.answer import ALONE, are_together, say_options, say_together
 from gpuagent_collector.compare.because import say
-from gpuagent_collector.compare.choosing import find_sweep
+from gpuagent_collector.compare.choosing import say_choice
 from gpuagent_collector.compare.comparison import compare
 from gpuagent_collector.compare.parts import because_table, with_bars
 from gpuagent_collector.compare.tables import OF_RATIOS, is_far_from_medians, verdict_legend, verdict_table
@@ -27,7 +27,7 @@ from gpuagent_collector.recommend.ranking import Ranking, Standing, shown_better
 from gpuagent_collector.recommend.study import Reasons, Recommendation, Request, find_reasons, recommend
 from gpuagent_collector.runs.arguments import find_argument
 from gpuagent_collector.runs.cells import describe, tell_apart
-from gpuagent_collector.runs.facets import Facet, find_facet
+from gpuagent_collector.runs.facets import JOINT, Facet, find_facet
 from gpuagent_collector.runs.find import find_workload
 from gpuagent_collector.runs.words import could_hide, interval, percent, write_command, write_shift
 from gpuagent_collector.statistics.shift import Scale
@@ -277,13 +277,10 @@ def answer_recommend(ask: Ask, **asked: Any) -> Answer:
     except OneSideError:
         described = {name: asked[name] for name in ("by", "workload", "experiment", "where", "prices")}
         side = compare(ask, comparison.Request(**described, series=False))
-        by = find_sweep(side.layout) if asked["by"] == "platform" else None
-        if by is None:
-            return describe_side(ask, side)
-        found = recommend(ask, Request(**{**asked, "by": by}))
-    chosen, answered = found.request.experiment, render(found)
-    reason = f"Of several experiments this is {chosen}, which has the most runs."
-    return answered if chosen == asked["experiment"] else add_sentence(answered, reason)
+        return describe_side(ask, side)
+    if found.request.experiment == asked["experiment"]:
+        return render(found)
+    return add_sentence(render(found), say_choice(found.tests, replace(found.tests.request, experiment=None)))
 
 
 def describe_side(ask: Ask, found: comparison.Comparison) -> Answer:
@@ -417,6 +414,8 @@ def _data(ranking: Ranking, reasons: Sequence[Reasons], by: str) -> Table:
 def _standings(ranking: Ranking, facet: Facet) -> Table:
     tied = sum(standing.is_tied for standing in ranking.standings)
     lowest = ranking.standings[0]
+    # Named once for all sides.
+    options = JOINT.join(part.option for part in facet.joined if part.option)
 
     def verdict(one: Standing) -> str:
         if one.worse_by and not one.is_behind:
@@ -434,7 +433,7 @@ def _standings(ranking: Ranking, facet: Facet) -> Table:
 
     columns = [
         Column(None, "", place, left=True),
-        Column(None, "side", lambda one: facet.name_side(one.side), left=True),
+        Column(None, options or "side", lambda one: one.side if options else facet.name_side(one.side), left=True),
         Column(None, "runs", "runs"),
     ]
     for one in ranking.criteria:

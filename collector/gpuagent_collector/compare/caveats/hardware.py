@@ -51,7 +51,7 @@ def foreign_load(evidence: Observed) -> Iterator[Caveat]:
         yield Caveat(
             code="foreign_load",
             text=f"others used up to {significant(used)} of {significant(cores)} cores during {where}",
-            remedy="stop the other programs on these nodes, and run again",
+            remedy="stop the other programs and run again",
         )
 
 
