@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import Any
 
 from gpuagent_collector.compare.because import Because, say
+from gpuagent_collector.compare.caveats.runs import find_differing
 from gpuagent_collector.compare.comparison import Comparison, cost_row, telling_side
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, Test, make_figure
 from gpuagent_collector.compare.tables import grouped, shown_rows
@@ -93,7 +94,9 @@ def overview_table(comparison: Comparison) -> Table:
     if not all(any(row.metric.name == primary for row in block.rows) for block in blocks):
         wanted = [*wanted[:-1], "run_seconds"]
     present = {row.metric.name: row.metric for block in blocks for row in block.rows}
-    metrics = [present[name] for name in wanted if name in present]
+    known = Counter(row.metric.name for block in blocks for row in block.rows)
+    # A column with figures in less than a quarter of the rows takes the room of their names.
+    metrics = [present[name] for name in wanted if 4 * known[name] >= len(blocks) or (name == primary and known[name])]
     several = len(layout.sides) > 1 and not layout.facet.describes
     rows = []
     for block in blocks:
@@ -352,13 +355,34 @@ def _sentence(comparison: Comparison, test: Test) -> str:
     title, delta = spoken(metric, comparison.request.stat), percent(comparison.figures.delta)
     between = f"between {facet.name_side(test.other.side)} and {facet.name_side(test.baseline.side)}"
     hidden, how = could_hide([test.judgement.shift]), _how_much(test, metric)
+    too = _differ_too(test, facet)
     statement = {
-        Verdict.DIFFERS: f"{title} is {how} {this} {_than(how)} {that}",
-        Verdict.EQUAL: f"{title} is the same {this} as {that}, to within {delta}",
+        Verdict.DIFFERS: f"{title} is {how} {this} {_than(how)} {that}{too}",
+        Verdict.EQUAL: f"{title} is the same {this} as {that}, to within {delta}{too}",
         Verdict.NOT_SHOWN: f"there is no measurable difference in {title} {between}{hidden}",
         Verdict.TOO_FEW: f"the runs are too few to show any difference in {title} {between}",
     }[test.judgement.verdict]
     return f"{workload}: {statement} ({_evidence(test)})."
+
+
+# Of arguments in a sentence; the warning has the values.
+_SPOKEN_ARGUMENTS = 2
+
+
+def _differ_too(test: Test, facet: Facet) -> str:
+    """Return the arguments that are not compared and in which the commands of two sides differ; '' for none."""
+    if not facet.is_of_arguments or facet.argument == "":
+        return ""
+    cells = tuple(test.block.cell(side) for side in (test.baseline.side, test.other.side))
+    between = find_differing(replace(test.block, cells=cells), facet)
+    if not between:
+        return ""
+    # Lone words have no name.
+    names = [name or "other words" for name, _ in between]
+    if len(names) > _SPOKEN_ARGUMENTS:
+        rest = len(names) - _SPOKEN_ARGUMENTS
+        names = [", ".join(names[:_SPOKEN_ARGUMENTS]), counted(rest, "other")]
+    return f", but the commands differ in {' and '.join(names)} too"
 
 
 def _best_sentence(comparison: Comparison, best: Test, *, briefly: bool = False) -> str:

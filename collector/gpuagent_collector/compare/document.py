@@ -20,6 +20,7 @@ from gpuagent_collector.compare.answer import (
     value_table,
 )
 from gpuagent_collector.compare.caveats.hardware import find_separation
+from gpuagent_collector.compare.caveats.runs import find_differing
 from gpuagent_collector.compare.choosing import compare_what_differs, say_choice
 from gpuagent_collector.compare.comparison import AT_TIME, Comparison, Request, compare
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, count
@@ -43,7 +44,7 @@ from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import parse_arguments
 from gpuagent_collector.runs.cells import CANCELLED, Cell, Layout, describe, tell_apart
-from gpuagent_collector.runs.facets import name_sides
+from gpuagent_collector.runs.facets import can_name, name_sides
 from gpuagent_collector.runs.job_runs import name_of_job, take_jobs
 from gpuagent_collector.runs.specs import spec_table
 from gpuagent_collector.runs.words import write_command
@@ -173,8 +174,7 @@ def find_next(comparison: Comparison, *, reported: bool = False) -> str | None:
         return write_command("plot", drawn, metric, sides=request.values)
     if reported or (len(layout.sides) > 2 and not are_settings):
         return write_command("recommend", {**request.choice, **prices, "--workload": None}, workload)
-    separation = None if comparison.reasons else _find_separation(comparison, "different_specs")
-    if separation:
+    if separation := _compare_other_argument(comparison) or _find_separation(comparison, "different_specs"):
         return separation
     is_traced = any(part.name == "kernels" for because in comparison.reasons for part in because.parts)
     if is_traced and request.where is None:
@@ -184,9 +184,19 @@ def find_next(comparison: Comparison, *, reported: bool = False) -> str | None:
     return write_command("report", asked, "report.html", sides=request.values)
 
 
+def _compare_other_argument(comparison: Comparison) -> str | None:
+    """Return the command that compares the next argument in which the sides differ; None: they differ in no other."""
+    layout, choice = comparison.layout, comparison.request.choice
+    for block in layout.blocks if layout.facet.is_of_arguments and layout.facet.argument != "" else ():
+        names = [name for name, _ in find_differing(block, layout.facet) if can_name(name)]
+        if names:
+            return write_command("compare", {**choice, "--by": f"argument:{names[0]}", "--workload": block.workload})
+    return None
+
+
 def _find_separation(comparison: Comparison, code: str) -> str | None:
-    """Return the command that separates the facts in which the sides differ, where a warning says that they do."""
-    if comparison.request.event or all(caveat.code != code for caveat in comparison.caveats):
+    """Return the command that separates facts in which the sides differ, where a warning, and no reason, says so."""
+    if comparison.request.event or comparison.reasons or all(caveat.code != code for caveat in comparison.caveats):
         return None
     return find_separation(comparison.layout, comparison.facts, comparison.request.choice)
 

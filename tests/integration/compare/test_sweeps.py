@@ -347,6 +347,46 @@ def test_workloads_that_show_a_difference_together_have_one_verdict(store: Synth
     assert "report" in (find_next(comparison) or "")
 
 
+def test_named_sides_whose_commands_differ_in_more_are_said_to(store: SyntheticStore) -> None:
+    node = store.node("alder", "lab")
+    for repeat in range(1, 8):
+        run_program(store, node, "--steps", "5", throughput=200.0 + repeat, repeat=repeat, experiment="a")
+        options = ("--steps", "20", "--batch-size", "8", "--lr", "1", "--workers", "0")
+        run_program(store, node, *options, throughput=100.0 + repeat, repeat=repeat, experiment="b")
+    found = compared(store, by="argument:--workers", values=("not given", "0"))
+    assert [test.judgement.verdict for test in found.figures.tests] == [Verdict.DIFFERS]
+    assert ", but the commands differ in --steps, --batch-size and 1 other too (medians " in answer(found)
+    assert find_next(found) == "collector compare --by argument:--steps --workload train.py"
+
+
+@pytest.mark.parametrize("others", [("LOAD=1", "LOAD=2"), ("LOAD=1", "LOAD=1")])
+def test_commands_of_one_side_alone_are_left_out_beside_like_ones(
+    store: SyntheticStore, others: tuple[str, str]
+) -> None:
+    node = store.node("alder", "lab")
+    for repeat in (1, 2, 3):
+        for given, batch in product(((), ("--steps", "20")), ("8", "16")):
+            run_program(store, node, *given, "--batch-size", batch, throughput=100.0 + repeat, repeat=None)
+    for words, other in zip(((), ("--steps", "20")), others, strict=True):
+        run_program(store, node, *words, "--env", other, throughput=900.0, repeat=None)
+    found = compared(store, by="argument:--steps")
+    assert {len(cell.runs) for block in found.layout.blocks for cell in block.cells} <= {1, 3}
+    assert len(found.layout.blocks) == 2 + (others[0] == others[1])
+    assert sum(one.runs for one in found.layout.left_out) == (0 if others[0] == others[1] else 2)
+
+
+def test_settings_are_named_by_their_values_below_their_options(store: SyntheticStore) -> None:
+    node = store.node("alder", "lab")
+    for repeat in (1, 2, 3):
+        for words, batch, rate in product(((), ("--steps", "20")), ("8", "16"), ("0.1", "0.2")):
+            run_program(
+                store, node, *words, "--batch-size", batch, "--lr", rate, throughput=100.0 + repeat, repeat=None
+            )
+    grid = verdict_table(compared(store, by="argument:--steps")).grid(wide=False)
+    assert grid.header[0] == "--batch-size · --lr"
+    assert {row[0].strip() for row in grid.rows[1:-1]} == {"8 · 0.1", "8 · 0.2", "16 · 0.1", "16 · 0.2"}
+
+
 def test_too_few_runs_are_warned_of_beside_a_difference_that_is_shown(store: SyntheticStore) -> None:
     rates = {"alder": 1000.0, "birch": 1300.0, "cedar": 1300.0}
     nodes = {name: store.node(f"{name}-node", name) for name in rates}

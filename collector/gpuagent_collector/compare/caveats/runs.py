@@ -332,14 +332,20 @@ def find_undeclared(block: Block, facet: Facet) -> list[tuple[str, tuple[tuple[s
     return [pair for pair in found if pair[0].lstrip("-") not in facet.arguments]
 
 
+def find_differing(block: Block, facet: Facet) -> list[tuple[str, tuple[tuple[str, ...], ...]]]:
+    """Return those of which the sides of a block have other values, options first and lone words last."""
+    between = [(name, values) for name, values in find_undeclared(block, facet) if len(set(values)) > 1]
+    return sorted(between, key=lambda pair: (pair[0] == "", not pair[0].startswith("--")))
+
+
 def different_commands(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where a program ran with different arguments that are not compared."""
     facet, blocks = evidence.layout.facet, evidence.layout.blocks
     for block in blocks if facet.names.isdisjoint({"command", "label:command"}) else ():
-        undeclared = find_undeclared(block, facet)
-        between = [(name, values) for name, values in undeclared if len(set(values)) > 1]
+        between = find_differing(block, facet)
         # The same values on both sides differ within each.
-        shown = sorted(between or [(name, values[:1]) for name, values in undeclared], key=lambda pair: pair[0] == "")
+        within_sides = [(name, values[:1]) for name, values in find_undeclared(block, facet)]
+        shown = between or sorted(within_sides, key=lambda pair: pair[0] == "")
         if shown:
             more = f" and {counted(len(shown) - _SHOWN_ARGUMENTS, 'other')}" if shown[_SHOWN_ARGUMENTS:] else ""
             listed = "; ".join(write_argument(*pair) for pair in shown[:_SHOWN_ARGUMENTS])
