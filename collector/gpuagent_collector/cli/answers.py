@@ -207,7 +207,8 @@ def _facet(*names: str, **settings: Any) -> Callable[[Any], Any]:
 
 
 def _by(words: str) -> Callable[[Any], Any]:
-    return _facet("--by", default="platform", show_default=True, callback=check_facet, help=words)
+    default = ("platform",)
+    return _facet("--by", multiple=True, default=default, show_default=True, callback=check_facet, help=words)
 
 
 def _what_is_drawn(_context: click.Context, _argument: click.Parameter, what: str | None) -> str:

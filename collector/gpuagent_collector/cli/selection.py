@@ -115,13 +115,14 @@ def ask_sides_of_files(reader: ReaderOptions, opened: "StreamingReader", asked: 
     if not reader.files or asked.get("values") or source is ParameterSource.COMMANDLINE:
         return
     from gpuagent_collector.exchange.merge import JoinedReader
+    from gpuagent_collector.runs.words import UsualSides
 
     assert isinstance(opened, JoinedReader)  # noqa: S101 - so a reader of files is
     is_usual = asked.get("by") == "platform" or ("values" in asked and asked.get("by", "") is None)
     if is_usual or asked.get("why"):
         asked["by"] = opened.by
         if "values" in asked and not asked.get("event"):
-            asked["values"] = tuple(opened.sides)
+            asked["values"] = UsualSides(opened.sides)
 
 
 EXPERIMENT = click.option("--experiment", type=NAME, metavar="NAME", help="Only runs of this experiment.")

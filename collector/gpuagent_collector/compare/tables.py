@@ -229,7 +229,7 @@ def verdict_legend(comparison: Comparison) -> Legend:
     if is_far and brief:
         # Alone it is not worth a line of the first screen.
         brief.append(OF_RATIOS)
-    return Legend(" ".join(brief), " ".join(sentences))
+    return Legend(" ".join(brief), " ".join(sentences), is_spare=True)
 
 
 OF_RATIOS = "Ratio: median of run against run."

@@ -56,10 +56,15 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Legend:
-    """A line of the first screen, or nothing there, and that which is elsewhere in its place."""
+    """A line of the first screen, or nothing there, and that which is elsewhere in its place.
+
+    Attributes:
+        is_spare: whether a first screen that is too long leaves the line out.
+    """
 
     line: str
     text: str | Table | Chart
+    is_spare: bool = False
 
 
 # A text is a paragraph; a function makes one that is worked out only where it is shown.
@@ -123,7 +128,7 @@ class Answer:
     failed: bool = False
 
     def document(
-        self, *, wide: bool = True, brief: bool = False, warnings: int = 2, whole: str | None = None
+        self, *, wide: bool = True, brief: bool = False, warnings: int = 2, whole: str | None = None, spare: bool = True
     ) -> list[Section]:
         """Return all sections with their tables as text, and long names of sides cut.
 
@@ -132,6 +137,7 @@ class Answer:
             brief: whether it is the first screen: no details, tables cut, and only the gravest warnings.
             warnings: of a first screen, the most.
             whole: the command that prints the rest; None: this one, with `--all`; '': none is named.
+            spare: whether there is room for spare legends.
         """
         text = self.short if brief and self.short is not None else self.text
         sections = [Section(self.heading, [*text.splitlines(), *self.parts])]
@@ -158,6 +164,8 @@ class Answer:
             last = Command(f"{last} Next:".lstrip(), self.next)
         if last:
             sections[-1] = replace(sections[-1], parts=[*sections[-1].parts, last])
+        kept = [part for part in sections[0].parts if spare or not (isinstance(part, Legend) and part.is_spare)]
+        sections[0] = replace(sections[0], parts=kept)
         written = [Section(each.heading, [*_written(each.parts, wide=wide, whole=not brief)]) for each in sections]
         return shorten_sides(written, self.sides)
 

@@ -55,22 +55,23 @@ _FIRST_LINES = 22
 def print_answer(console: Console, answer: Answer) -> None:
     """Print an answer as wide as the console.
 
-    Of two warnings the second, and then the command that prints the rest, where a first screen has room for them.
+    A first screen without room leaves out the second of two warnings, then a spare legend, then the command that
+    prints the rest.
     """
     whole = os.environ.get(WHOLE_ANSWER_VARIABLE)
-    for warnings, command in ((2, whole), (1, whole)):
+    for warnings, command, spare in ((2, whole, True), (1, whole, True), (1, whole, False)):
         with console.capture() as capture:
-            _print_document(console, answer, warnings, command)
+            _print_document(console, answer, warnings, command, spare=spare)
         if answer.everything or capture.get().count("\n") <= _FIRST_LINES:
             break
     else:
-        warnings, command = 1, whole and ""
-    _print_document(console, answer, warnings, command)
+        warnings, command, spare = 1, whole and "", False
+    _print_document(console, answer, warnings, command, spare=spare)
 
 
-def _print_document(console: Console, answer: Answer, warnings: int, whole: str | None) -> None:
-    wide = console.width >= _WIDE_COLUMNS
-    for section in answer.document(wide=wide, brief=not answer.everything, warnings=warnings, whole=whole):
+def _print_document(console: Console, answer: Answer, warnings: int, whole: str | None, *, spare: bool) -> None:
+    wide, brief = console.width >= _WIDE_COLUMNS, not answer.everything
+    for section in answer.document(wide=wide, brief=brief, warnings=warnings, whole=whole, spare=spare):
         heading = Text(harmless(section.heading), style="bold", overflow="ellipsis")
         console.print(Rule(heading, align="left", style="dim"))
         for part, after in zip_longest(section.parts, section.parts[1:]):

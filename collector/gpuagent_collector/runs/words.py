@@ -31,6 +31,12 @@ class Condition(str):
         return made
 
 
+class UsualSides(tuple[str, ...]):
+    """The sides of several files, where none was named: their commands have the files, and need no sides."""
+
+    __slots__ = ()
+
+
 def write_command(name: str, options: Mapping[str, str | None], *words: str, sides: Sequence[str] = ()) -> str:
     """Return a command of `collector` with those options that have a value; '' is a switch. The sides are last."""
     given: list[str] = []
@@ -39,6 +45,8 @@ def write_command(name: str, options: Mapping[str, str | None], *words: str, sid
             given += value.words
         elif value is not None:
             given += [option, value] if value else [option]
+    if isinstance(sides, UsualSides):
+        sides = ()
     named = ["--", *sides] if any(side.startswith("-") for side in sides) else sides
     return harmless(shlex.join(["collector", name, *words, *given, *named]))
 

@@ -2,6 +2,7 @@
 
 import json
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -385,6 +386,28 @@ def test_settings_are_named_by_their_values_below_their_options(store: Synthetic
     grid = verdict_table(compared(store, by="argument:--steps")).grid(wide=False)
     assert grid.header[0] == "--batch-size · --lr"
     assert {row[0].strip() for row in grid.rows[1:-1]} == {"8 · 0.1", "8 · 0.2", "16 · 0.1", "16 · 0.2"}
+
+
+@pytest.mark.parametrize("repeats", [2, 7])
+@pytest.mark.parametrize("command", ["compare", "recommend train.py"])
+@pytest.mark.parametrize("by", ["command", "argument:--level,argument:--chunk", "argument:--chunk"])
+def test_the_first_screen_of_a_sweep_fits_24_lines(
+    call: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repeats: int, command: str, by: str
+) -> None:
+    monkeypatch.chdir(tmp_path)  # commands name the store, and this folder's name is long
+    path = Path("runs.duckdb")
+    with made_up(path) as store:
+        node = store.node("alder", "lab", cpu_threads=2)
+        for repeat, experiment in product(range(1, repeats + 1), ("first-sweep", "other-sweep")):
+            for level, chunk in product(("10000", "90000"), ("25600", "51200")):
+                throughput = (700.0 if level == "90000" else 1000.0) * (1 + (7 * repeat % 5) / 10)
+                words = (*(["--verify"] if experiment == "other-sweep" else []), "--level", level, "--chunk", chunk)
+                run_program(
+                    store, node, *words, throughput=throughput, repeat=repeat, experiment=experiment, cpu_percent=100.0
+                )
+    status, out, _ = call(*command.split(), "--by", by, store=path)
+    assert status == 0
+    assert len(out.splitlines()) <= 24
 
 
 def test_too_few_runs_are_warned_of_beside_a_difference_that_is_shown(store: SyntheticStore) -> None:

@@ -11,6 +11,7 @@ from gpuagent_collector.compare.answer import answer as say_comparison
 from gpuagent_collector.compare.choosing import compare_what_differs
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.comparison import Request as CompareRequest
+from gpuagent_collector.present.table import Table
 from gpuagent_collector.recommend.answer import answer, answer_recommend, render
 from gpuagent_collector.recommend.study import Recommendation, Request, recommend
 from gpuagent_collector.statistics.verdicts import Verdict
@@ -126,3 +127,20 @@ def test_a_recommendation_plans_as_many_runs_as_compare(store: SyntheticStore, r
     for caveat in found.caveats:
         if caveat.code in ("n_too_small", "few_pairs"):
             assert caveat.remedy == of_compare[caveat.code]
+
+
+def test_a_side_of_lower_median_that_no_test_puts_before_the_baseline_is_compared_with_it(
+    store: SyntheticStore,
+) -> None:
+    node, chance = store.node("alder", "lab"), random.Random(4)
+    for repeat in range(1, 8):
+        for level, factor in (("1", 1.0), ("5", 0.97), ("9", 2.0)):
+            run_program(store, node, chance.lognormvariate(0, 0.1) * factor, "--level", level, repeat=repeat)
+    found, _ = both(store)
+    (ranking,) = found.rankings
+    (first, second, third) = ranking.standings
+    assert [first.side, second.side, third.side] == ["--level 5", "--level 1", "--level 9"]
+    assert (ranking.reference, first.place, second.place, third.place) == ("--level 1", 1, 1, 3)
+    (table,) = (part for part in render(found).parts if isinstance(part, Table))
+    assert [row[-1] for row in table.grid().rows] == ["~", "baseline", "differs"]
+    assert "Compared with --level 1, --level 9 takes 1.9" in answer(found)

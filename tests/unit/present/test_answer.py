@@ -4,11 +4,13 @@ import io
 import shlex
 import subprocess
 
+import pytest
 from rich.console import Console
 
 from gpuagent_collector.present.answer import Answer, Bullets, Caveat, Legend, Section
 from gpuagent_collector.present.table import Column, Grid, Table
 from gpuagent_collector.present.terminal import print_answer
+from gpuagent_common.connection import WHOLE_ANSWER_VARIABLE
 
 
 def test_a_table_of_which_a_terminal_shows_no_row_is_a_line_there() -> None:
@@ -58,6 +60,27 @@ def test_a_text_of_a_detail_is_worked_out_where_it_is_shown_alone() -> None:
     answer = Answer(heading="Answer", text="text", sections=[Section("Details", [legend], is_detail=True)])
     assert str(answer.document(brief=True)) and not asked
     assert answer.document()[-1].parts == ["of the table"] and asked
+
+
+def test_a_first_screen_without_room_lacks_a_warning_a_spare_legend_and_the_command_for_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(WHOLE_ANSWER_VARIABLE, "collector compare --all")
+    caveats = [Caveat(code=f"c{number}", text=f"warning {number}", remedy="do") for number in range(2)]
+    told = []
+    for number in (4, 11, 13, 15, 17):
+        table = Table([Column("name", "name")], [{"name": str(row)} for row in range(number)])
+        legends = [Legend("spare line", "", is_spare=True), Legend("other line", "")]
+        answer = Answer(
+            heading="Answer", text="text", parts=[table, *legends], caveats=caveats, next="collector show", more="more"
+        )
+        out = io.StringIO()
+        print_answer(Console(file=out, width=40), answer)
+        told.append([word in out.getvalue() for word in ("warning 1", "spare line", "compare --all", "warning 0")])
+        assert "other line" in out.getvalue() and "collector show" in out.getvalue()
+    assert told[0] == [True, True, True, True]
+    assert told[-1] == [False, False, False, True]
+    assert told == sorted(told, reverse=True)
 
 
 def test_a_command_of_several_lines_can_be_pasted_into_a_shell() -> None:

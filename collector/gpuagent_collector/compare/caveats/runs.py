@@ -280,8 +280,8 @@ def joined(evidence: Evidence) -> Iterator[Caveat]:
         whole = _whole_experiments(evidence, repeated)
         yield Caveat(
             code="joined",
-            text=f"{counted(runs, 'run')} of {names} repeat earlier ones: if that was after a "
-            f"look at the others, a false 'differs' comes more often than in {percent} % of cases",
+            text=f"{counted(runs, 'run')} of {names} repeat earlier ones: if made after a look "
+            f"at those, more than {percent} % of cases have a false 'differs'",
             remedy=f"compare one experiment alone: {evidence.command(experiment=whole[-1])}"
             if whole
             else "run a new experiment, and compare it alone",
