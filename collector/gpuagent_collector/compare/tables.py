@@ -72,7 +72,8 @@ def verdict_table(comparison: Comparison) -> Table:
     measured = "median" if is_named and common else spoken(figures.primary, comparison.request.stat)
     measured += f", {unit}" if unit else ""
     # Beside long names it would take three lines; the answer names the metric.
-    is_long = not is_named and unit and max(len(name(row)) for row in figures.tests) + len(measured) > _ROOM
+    longest = max([len(name(row)) for row in figures.tests] + [len(title)] * bool(settings))
+    is_long = not is_named and unit and longest + len(measured) > _ROOM
     columns = [
         Column(None, title, name, left=True),
         Column(None, "pairs", _pairs) if are_pairs else Column(None, "runs", _runs),
