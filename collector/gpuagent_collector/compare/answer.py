@@ -374,11 +374,10 @@ def _differ_too(test: Test, facet: Facet) -> str:
     if not facet.is_of_arguments or facet.argument == "":
         return ""
     cells = tuple(test.block.cell(side) for side in (test.baseline.side, test.other.side))
-    between = find_differing(replace(test.block, cells=cells), facet)
-    if not between:
+    # Lone words have no name: a program may only be started by another one.
+    names = [name for name, _ in find_differing(replace(test.block, cells=cells), facet) if name]
+    if not names:
         return ""
-    # Lone words have no name.
-    names = [name or "other words" for name, _ in between]
     if len(names) > _SPOKEN_ARGUMENTS:
         rest = len(names) - _SPOKEN_ARGUMENTS
         names = [", ".join(names[:_SPOKEN_ARGUMENTS]), counted(rest, "other")]

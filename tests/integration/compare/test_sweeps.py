@@ -360,6 +360,17 @@ def test_named_sides_whose_commands_differ_in_more_are_said_to(store: SyntheticS
     assert find_next(found) == "collector compare --by argument:--steps --workload train.py"
 
 
+def test_a_program_that_is_started_by_another_one_differs_in_no_argument(store: SyntheticStore) -> None:
+    node = store.node("alder", "lab")
+    for repeat in range(1, 8):
+        run_program(store, node, throughput=200.0 + repeat, repeat=repeat)
+        wrapped = {"command": json.dumps(["env", "LOAD=9", *PROGRAM]), "workload": "train.py", "parameters": {}}
+        store.next_run(node, **wrapped, experiment="sweep", throughput=100.0 + repeat, repeat=repeat)
+    found = compared(store, by="argument:LOAD")
+    assert [test.judgement.verdict for test in found.figures.tests] == [Verdict.DIFFERS]
+    assert "differ in" not in answer(found)
+
+
 @pytest.mark.parametrize("others", [("LOAD=1", "LOAD=2"), ("LOAD=1", "LOAD=1")])
 def test_commands_of_one_side_alone_are_left_out_beside_like_ones(
     store: SyntheticStore, others: tuple[str, str]
