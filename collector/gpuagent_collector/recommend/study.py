@@ -89,26 +89,25 @@ def _roof_percents(trials: Sequence[Trial], ceilings: Iterable[Trial]) -> tuple[
     )
 
 
-def find_caveats(
-    layout: Layout, facts: Facts, specs: tuple[SpecRow, ...], rankings: Sequence[Ranking], request: "Request"
-) -> tuple[Caveat, ...]:
+def find_caveats(tests: Comparison, rankings: Sequence[Ranking]) -> tuple[Caveat, ...]:
     """Return every warning that applies to the runs that are ranked."""
+    layout = tests.layout
     counted = {run_id for ranking in rankings for standing in ranking.standings for run_id in standing.run_ids}
-    chosen = layout.only(counted)
-    figures = compute_figures(chosen, facts, metric=None, delta=request.delta)
-    evidence = Evidence(
-        layout=chosen,
-        facts=facts,
-        figures=figures,
-        needed=find_needed(figures, facts),
-        specs=specs,
-        asked={
-            "--by": None if request.by == "platform" else request.by,
-            **request.words,
-            "--prices": request.prices.source if request.prices else None,
-        },
-    )
-    of_comparison = [caveat for caveat in find_caveats_of_comparison(evidence) if caveat.code not in _OF_METRICS]
+    of_comparison = tests.caveats
+    if len(counted) < len(layout.run_ids):
+        chosen = layout.only(counted)
+        figures = compute_figures(chosen, tests.facts, metric=None, delta=tests.request.delta)
+        prices = tests.request.prices
+        evidence = Evidence(
+            layout=chosen,
+            facts=tests.facts,
+            figures=figures,
+            needed=find_needed(figures, tests.facts),
+            specs=tests.specs,
+            asked={**tests.request.choice, "--prices": prices.source if prices else None},
+        )
+        of_comparison = find_caveats_of_comparison(evidence)
+    of_comparison = tuple(caveat for caveat in of_comparison if caveat.code not in _OF_METRICS)
     found = []
     ranked = [ranking.block for ranking in rankings]
     others = [tell_apart(block, layout.blocks) for block in layout.blocks if block not in ranked]
@@ -240,7 +239,7 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
         ),
         because=tuple(_find_because(ranking, facts, weights) for ranking in rankings),
         specs=tests.specs,
-        caveats=find_caveats(layout, facts, tests.specs, rankings, request),
+        caveats=find_caveats(tests, rankings),
         tests=tests,
         options=options,
     )
