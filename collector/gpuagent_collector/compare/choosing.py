@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime
 
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.query.ask import Ask
@@ -111,5 +111,4 @@ def find_experiment(layout: Layout) -> str | None:
         whole = [name for name in whole if _has_all_arguments(swept[name])]
     if not whole or (len(runs) == 1 and not others):
         return None
-    first = datetime.min.replace(tzinfo=timezone.utc)
-    return max(whole, key=lambda name: (runs[name], newest.get(name, first)))
+    return max(whole, key=lambda name: (runs[name], newest.get(name, datetime.min)))  # noqa: DTZ901 - as the store's

@@ -67,7 +67,7 @@ def lay_out_event(ask: Ask, runs: Sequence[Run], text: str) -> Layout:
         sided = _divide_at(runs, time)
         event, change = AT_TIME, text
     else:
-        raise MisuseError(f"--before {event} is unknown; there are: {', '.join(EVENTS)}, or a time: 2026-11-29T03:01")
+        raise MisuseError(f"--before {event or repr(event)} is unknown; there are: {', '.join(EVENTS)}, or a time: 2026-11-29T03:01")
     if not sided:
         raise NothingToCompareError(f"nothing to compare: no node has runs on both sides of {change}")
     fixes = frozenset({event} & {"image"})
@@ -125,9 +125,9 @@ def _read_time(text: str) -> datetime | None:
     """Return the time that a text is, as the store holds times; None: it is no time."""
     try:
         time = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
+        return time.astimezone(timezone.utc).replace(tzinfo=None) if time.tzinfo else time
+    except (ValueError, OverflowError):  # in UTC it may be before the first year
         return None
-    return time.astimezone(timezone.utc).replace(tzinfo=None) if time.tzinfo else time
 
 
 def _divide_at(runs: Sequence[Run], time: datetime) -> Mapping[str, list[Run]]:
@@ -331,7 +331,7 @@ def compare(ask: Ask, request: Request) -> Comparison:
             f"--by {facet.name} compares the commands of one workload; name it: --workload "
             f"{workloads.most_common(1)[0][0]}; there are: {', '.join(workloads)}"
         )
-    if request.event:
+    if request.event is not None:
         layout = lay_out_event(ask, runs, request.event)
     else:
         sides = choose_sides(runs, facet, request.values, request.baseline)

@@ -1,5 +1,7 @@
 """The experiment that is compared where a store has several of one program."""
 
+from datetime import datetime
+
 import pytest
 
 from gpuagent_collector.compare.choosing import find_experiment
@@ -28,6 +30,18 @@ def test_of_several_experiments_the_one_with_most_runs_is_chosen(
             runs.append(bare_run(f"{name}-{number}", command=("python", "train.py", command), **known))
     layout = lay_out(runs, find_facet("platform"), ("vm",))
     assert find_experiment(layout) == expected
+
+
+def test_of_experiments_with_as_many_runs_the_newest_is_chosen_and_one_without_times_is_the_oldest() -> None:
+    runs = []
+    for name, day in {"timeless": None, "old": 1, "new": 2}.items():
+        for command in "ab":
+            started = day and datetime(2026, 11, day)  # noqa: DTZ001 - as the store's
+            known = {"status": "succeeded", "side": "vm", "experiment": name, "started_at": started}
+            runs.append(bare_run(f"{name}-{command}", command=("train.py", command), **known))
+    assert find_experiment(lay_out(runs, find_facet("platform"), ("vm",))) == "new"
+    without_old = [run for run in runs if run.experiment != "old"]
+    assert find_experiment(lay_out(without_old, find_facet("platform"), ("vm",))) == "new"
 
 
 def test_the_chosen_experiment_has_the_arguments_that_are_asked_for() -> None:
