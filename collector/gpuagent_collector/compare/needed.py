@@ -6,6 +6,7 @@ from math import log
 import numpy as np
 
 from gpuagent_collector.compare.figures import Figures, Test
+from gpuagent_collector.runs.arguments import USUAL_REPEATS
 from gpuagent_collector.runs.cells import match_runs
 from gpuagent_collector.runs.data import Facts
 from gpuagent_collector.statistics import repeats
@@ -31,8 +32,10 @@ class Needed:
 
     @property
     def words(self) -> str:
-        """The repeats for a sentence."""
-        return f"more than {repeats.MOST_REPEATS}" if self.repeats is None else str(self.repeats)
+        """The repeats to make, for a sentence: not fewer than a bench makes."""
+        if self.repeats is None:
+            return f"more than {repeats.MOST_REPEATS}"
+        return str(max(USUAL_REPEATS, self.repeats))
 
 
 def find_needed(figures: Figures, facts: Facts) -> Needed | None:

@@ -199,7 +199,7 @@ def test_fewer_pairs_than_could_show_anything_are_tested_as_independent_runs(sto
     assert "5 pairs of runs" in caveat.text
     # The independent runs may show one: the warning does not contradict a verdict.
     assert "show a difference" not in caveat.text
-    assert "6 runs" in caveat.remedy
+    assert "7 runs" in caveat.remedy
     assert "few_pairs" not in codes(by_environment(store, where="repeat <= 5", unpaired=True))
 
 
