@@ -24,7 +24,6 @@ SIMULATIONS: Mapping[str, Callable[[], Table]] = {
     "nodes": comparing.nodes_as_runs,
     "factorials": factorials.factorials,
     "order": designs.orders,
-    "chances": comparing.chances,
     "ladders": designs.ladders,
     "sequential": designs.sequential,
     "peeking": designs.peeking,

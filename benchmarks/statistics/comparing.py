@@ -6,7 +6,6 @@ from statistics import median
 import numpy as np
 
 from benchmarks.statistics.tables import NOISE, Floats, Table, share
-from gpuagent_collector.recommend.ranking import draw_medians, share_best
 from gpuagent_collector.statistics.repeats import repeats_to_differ, repeats_to_equal
 from gpuagent_collector.statistics.shift import Sides, estimate_shift
 from gpuagent_collector.statistics.strata import stratified_shift
@@ -169,23 +168,6 @@ def equal_families() -> Table:
             row.append(share(sum(Verdict.EQUAL in found for found in judged), trials))
         rows.append(row)
     return Table(header=["comparisons", "spread 0.3 %: any false `=`, %", "spread 1 %"], rows=rows)
-
-
-def chances() -> Table:
-    """Equal sides: how often one of the two is given P(best) of at least 95 %."""
-    trials, rows = 1500, []
-    for kind, draw in NOISE.items():
-        row = [kind]
-        for runs in (3, 5, 7, 20):
-            values = np.exp(draw(np.random.default_rng(8), (trials, 2, runs)))
-            best = []
-            for sides in values:
-                named = {name: [("node", value) for value in side] for name, side in zip("ab", sides, strict=True)}
-                medians = draw_medians(named) or {}
-                best.append(max(share_best(medians).values()))
-            row.append(share(sum(found >= 0.95 for found in best), trials))
-        rows.append(row)
-    return Table(header=["noise", "3 runs: P(best) ≥ 95 %, %", "5", "7", "20"], rows=rows)
 
 
 def other_intervals() -> Table:

@@ -67,7 +67,8 @@ def lay_out_event(ask: Ask, runs: Sequence[Run], text: str) -> Layout:
         sided = _divide_at(runs, time)
         event, change = AT_TIME, text
     else:
-        raise MisuseError(f"--before {event or repr(event)} is unknown; there are: {', '.join(EVENTS)}, or a time: 2026-11-29T03:01")
+        named = event or "''"
+        raise MisuseError(f"--before {named} is unknown; there are: {', '.join(EVENTS)}, or a time: 2026-11-29T03:01")
     if not sided:
         raise NothingToCompareError(f"nothing to compare: no node has runs on both sides of {change}")
     fixes = frozenset({event} & {"image"})

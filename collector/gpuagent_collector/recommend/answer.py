@@ -204,8 +204,6 @@ def _tie(
         yield f"{lead}{bound}."
     else:
         yield f"{block}: {tie}."
-    if ranking.unsettled:
-        yield f"Repeat {facet.where(ranking.unsettled)} first; it would narrow the result most."
 
 
 def _median(ranking: Ranking, side: str, criterion: str) -> float:
@@ -366,7 +364,6 @@ _SCORE = (
     Column("score_low", value="judgement.shift.low"),
     Column("score_high", value="judgement.shift.high"),
     Column("level", value="judgement.shift.alpha"),
-    Column("chances"),
     Column("in_pareto_set", value="is_efficient"),
     Column("worse_by"),
 )
@@ -380,7 +377,6 @@ def _facts(ranking: Ranking, reasons: Sequence[Reasons]) -> dict[str, Any]:
         "criteria": {one.name: {"what": one.what, "per": one.per, "unit": one.unit} for one in ranking.criteria},
         "sides": Table((Column("side"), _NUMBER, Column("place"), Column("medians"), *_SCORE), ranking.standings),
         "unranked": ranking.unranked,
-        "unsettled": ranking.unsettled,
         "runs": {cell.side: [run.run_id for run in cell.runs] for cell in ranking.block.cells},
         "bounds": {one.side: one.bounds for one in reasons},
     }
@@ -445,15 +441,9 @@ def _standings(ranking: Ranking, facet: Facet) -> Table:
             columns.append(Column(None, one.name, f"medians.{one.name}", unit=one.unit))
     columns += [
         Column(None, "score [interval]", score),
-        Column(None, "P(best)", "chances.score", _chance, wide=True),
         Column(None, "verdict", verdict),
     ]
     return Table(columns, ranking.standings, most=MOST_ROWS)
-
-
-def _chance(share: float) -> str:
-    """Return a share of draws; none or all of them is no certainty."""
-    return "< 1 %" if share < 0.01 else "> 99 %" if share > 0.99 else f"{100 * share:.0f} %"
 
 
 def _legend(ranking: Ranking, recommendation: Recommendation) -> Legend:
@@ -478,11 +468,6 @@ def _legend(ranking: Ranking, recommendation: Recommendation) -> Legend:
         "compare`; where another side is better than its baseline, this is compared with the others. Sides that are "
         "not shown to be worse than another share the first place."
     ]
-    if any(standing.chances for standing in ranking.standings):
-        sentences.append(
-            "P(best), in wide tables: share of bootstrap samples of nodes and their runs in which the side is best. It "
-            "is no test, is too sure with few runs, and with one node a side says nothing about others."
-        )
     if any(standing.is_efficient is not None for standing in ranking.standings):
         line += f" {_MARK}: no other side takes less of everything."
         sentences.append(

@@ -1,4 +1,4 @@
-"""The ranking of sides by time, cost and energy, and how certain it is."""
+"""The ranking of sides by time, cost and energy."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,53 +20,6 @@ from gpuagent_collector.runs.facets import Facet
 from gpuagent_collector.statistics.verdicts import Judgement, Verdict
 
 Floats = NDArray[np.float64]
-
-_DRAWS = 2000
-_SEED = 20260101
-
-# Fewer runs of a side show nothing of its spread.
-_LEAST_RUNS = 3
-
-# The values of a side's runs, each with the names of the nodes that ran it; less is better.
-Runs = Sequence[tuple[str | None, float]]
-
-
-def draw_medians(sides: Mapping[str, Runs]) -> Mapping[str, Floats] | None:
-    """Return the medians of drawn runs of each side; None where one has too few runs."""
-    if any(len(runs) < _LEAST_RUNS for runs in sides.values()):
-        return None
-    chance = np.random.default_rng(_SEED)
-    return {side: _draw_runs(runs, chance) for side, runs in sides.items()}
-
-
-def _draw_runs(runs: Runs, chance: np.random.Generator) -> Floats:
-    by_node: dict[str | None, list[float]] = defaultdict(list)
-    for node, value in runs:
-        by_node[node].append(value)
-    nodes = [np.asarray(values) for values in by_node.values()]
-    if len(nodes) == 1:
-        (values,) = nodes
-        medians: Floats = np.median(values[chance.integers(values.size, size=(_DRAWS, values.size))], axis=1)
-        return medians
-    drawn = []
-    for _ in range(_DRAWS):
-        chosen = (nodes[number] for number in chance.integers(len(nodes), size=len(nodes)))
-        runs_of = [values[chance.integers(values.size, size=values.size)] for values in chosen]
-        drawn.append(float(np.median(np.concatenate(runs_of))))
-    return np.array(drawn)
-
-
-def share_best(medians: Mapping[str, Floats]) -> Mapping[str, float]:
-    """Return the share of draws in which each side has the lowest median; equal ones share it."""
-    every = np.stack(list(medians.values()))
-    lowest = every == every.min(axis=0)
-    return dict(zip(medians, (lowest / lowest.sum(axis=0)).mean(axis=1).tolist(), strict=True))
-
-
-def least_certain(medians: Mapping[str, Floats]) -> str:
-    """Return the side whose median scatters most, in proportion to it."""
-    return max(medians, key=lambda side: float(np.std(medians[side]) / np.mean(medians[side])))
-
 
 # A run's figures, by metric.
 Metrics = Mapping[str, float]
@@ -134,7 +87,6 @@ class Standing:
         judgement: its score against that of the ranking's reference; None: it is the reference.
         is_tied: whether nothing shows that another side is better.
         worse_by: the options of which it has a value that is shown to be worse, over all values of the others.
-        chances: by the name of each criterion that all sides have, and under `score`, the probability that it is best.
         is_efficient: whether it belongs to the Pareto set: no other side takes less or as much of everything, and is
             shown to take less of something. None: all sides have fewer than two criteria in common.
     """
@@ -146,7 +98,6 @@ class Standing:
     judgement: Judgement | None
     is_tied: bool
     worse_by: tuple[str, ...]
-    chances: Mapping[str, float]
     is_efficient: bool | None
 
     @property
@@ -168,7 +119,6 @@ class Ranking:
         criteria: those for which some side has a figure.
         reference: the side that the scores are against.
         unranked: sides with runs that lack a weighed criterion.
-        unsettled: of several sides that share the first place, the one whose score is least certain.
         judged: by the name of each criterion that all sides have, the verdict on each two of them.
     """
 
@@ -177,7 +127,6 @@ class Ranking:
     standings: tuple[Standing, ...]
     reference: str
     unranked: tuple[str, ...]
-    unsettled: str | None
     judged: Mapping[str, "Judged"]
 
     def judgement(self, criterion: str, side: str, other: str) -> Judgement | None:
@@ -314,25 +263,10 @@ def _find_pareto_set(contest: _Contest, judged: Mapping[str, Judged]) -> Mapping
     return {side: not any(dominates(other, side) for other in sides) for side in sides}
 
 
-def _draw(contest: _Contest) -> Mapping[str, Mapping[str, Floats]]:
-    """Return drawn medians of each side: of its score, and of each criterion that all ranked sides have."""
-    nodes = {run.run_id: run.nodes for side in contest.scores for run in contest.block.cell(side).runs}
-    drawn = {}
-    for name, values in {**contest.shared, "score": contest.scores}.items():
-        sides = {}
-        for side, of_side in values.items():
-            sides[side] = [(nodes[run_id], value) for run_id, value in of_side.items()]
-        if medians := draw_medians(sides):
-            drawn[name] = medians
-    return drawn
-
-
 def _ranking(contest: _Contest, judged: Judged, by_criterion: Mapping[str, Judged]) -> Ranking:
-    drawn = _draw(contest)
     efficient = _find_pareto_set(contest, by_criterion)
     baseline = _find_baseline(contest.block, contest.scores)
     reference = _find_reference(contest, judged, baseline)
-    chances = {name: share_best(medians) for name, medians in drawn.items()}
     judgements = {side: _against(reference, side, judged) for side in contest.scores}
     # What is worse than the baseline is not best either, whatever else is shown.
     worse = {side for side in contest.scores if _is_behind(_against(baseline, side, judged))}
@@ -345,15 +279,11 @@ def _ranking(contest: _Contest, judged: Judged, by_criterion: Mapping[str, Judge
             judgement=judgement,
             is_tied=side not in worse and not _is_behind(judgement),
             worse_by=(),
-            chances={name: of_name[side] for name, of_name in chances.items()},
             is_efficient=efficient[side] if efficient else None,
         )
         for side, judgement in judgements.items()
     ]
-    tied = [standing.side for standing in standings if standing.is_tied]
-    scores = drawn.get("score", {})
     return Ranking(
-        unsettled=least_certain({side: scores[side] for side in tied}) if scores and len(tied) > 1 else None,
         judged=by_criterion,
         block=contest.block,
         criteria=contest.criteria,
