@@ -212,8 +212,9 @@ def _median(ranking: Ranking, side: str, criterion: str) -> float:
 
 def _compare(ranking: Ranking, criterion: str, sides: Sequence[str], facet: Facet) -> str:
     """Return which of two sides takes less of a criterion that is not weighed, or that nothing shows it."""
-    judgement = ranking.judgement(criterion, *sides)
-    if judgement is None or judgement.verdict is not Verdict.DIFFERS:
+    judged = ranking.judged[criterion]
+    judgement = judged.get((sides[0], sides[1])) or judged[sides[1], sides[0]]
+    if judgement.verdict is not Verdict.DIFFERS:
         between = _join_words([*map(facet.name_side, sides)], "and")
         return f"There is no measurable difference in {criterion} between {between}"
     first, second = sorted(sides, key=lambda side: _median(ranking, side, criterion))

@@ -1,8 +1,9 @@
 """The ranking of sides by time, cost and energy."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from math import exp, log, nan
 from statistics import median
@@ -14,7 +15,7 @@ from gpuagent_collector.compare.figures import Contest, Test, judge_contests, na
 from gpuagent_collector.metrics import BY_NAME, Better, Metric
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN, currencies_of
 from gpuagent_collector.runs.arguments import find_argument
-from gpuagent_collector.runs.cells import Block, Cell
+from gpuagent_collector.runs.cells import Block
 from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.facets import Facet
 from gpuagent_collector.statistics.verdicts import Judgement, Verdict
@@ -129,30 +130,9 @@ class Ranking:
     unranked: tuple[str, ...]
     judged: Mapping[str, "Judged"]
 
-    def judgement(self, criterion: str, side: str, other: str) -> Judgement | None:
-        """Return the verdict on two sides by a criterion alone, the lower against the higher; None: it is unknown."""
-        judged = self.judged.get(criterion, {})
-        return judged.get((side, other)) or judged.get((other, side))
-
 
 # Side → run_id → value; every side has some.
 Values = Mapping[str, Mapping[str, float]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Contest:
-    """A block before its sides are judged: their scores and what each took, the best side first."""
-
-    block: Block
-    criteria: tuple[Criterion, ...]
-    scores: Values
-    taken: Mapping[str, Values]
-
-    @property
-    def shared(self) -> Mapping[str, Values]:
-        """The values of the sides of each criterion that all of them have."""
-        has_all = [name for name, values in self.taken.items() if values.keys() >= self.scores.keys()]
-        return {name: {side: self.taken[name][side] for side in self.scores} for name in has_all}
 
 
 Pair = tuple[str, str]
@@ -170,44 +150,27 @@ def rank(
         facts: the facts about their runs, costs included.
         weights: the criteria that count, and their weights.
         delta: the share that counts as equal.
-        alpha: the error rate over all rankings.
+        alpha: the error rate of each family of tests, over all rankings.
     """
-    contests = [contest for block in blocks if (contest := _contest(block, facts, weights))]
-    by_score = _judge([(contest.block, contest.scores) for contest in contests], delta, alpha)
-    rankings = []
-    for contest, judged in zip(contests, by_score, strict=True):
-        by_criterion = {}
-        for name, values in contest.shared.items():
-            # Each criterion separately: with few repeats all of them together could show nothing.
-            (by_criterion[name],) = _judge([(contest.block, values)], delta, alpha)
-        rankings.append(_ranking(contest, judged, by_criterion))
-    return tuple(rankings)
+    scored = []
+    for block in blocks:
+        weighed = [criterion for criterion in find_criteria(block, facts) if criterion.name in weights]
+        scores = _values(block, facts, partial(_score, weighed, weights))
+        if len(scores) > 1:
+            scored.append((block, dict(sorted(scores.items(), key=lambda item: median(item[1].values())))))
+    judged = _judge(scored, delta, alpha)
+    return tuple(_ranking(*each, facts, delta, alpha) for each in zip(scored, judged, strict=True))
 
 
-def _contest(block: Block, facts: Facts, weights: Weights) -> _Contest | None:
-    criteria = find_criteria(block, facts)
-    cells = [cell for cell in block.cells if cell.runs]
-    weighed = [criterion for criterion in criteria if criterion.name in weights]
-
-    def score(metrics: Metrics) -> float | None:
-        logs = [weights[criterion.name] * log(value) for criterion in weighed if (value := criterion.of(metrics))]
-        return exp(sum(logs) / sum(weights.values())) if len(logs) == len(weights) else None
-
-    scores = _values(cells, facts, score)
-    if len(scores) < 2:
-        return None
-    taken = {criterion.name: _values(cells, facts, criterion.of) for criterion in criteria}
-    return _Contest(
-        block=block,
-        criteria=tuple(criterion for criterion in criteria if taken[criterion.name]),
-        scores=dict(sorted(scores.items(), key=lambda item: median(item[1].values()))),
-        taken=taken,
-    )
+def _score(criteria: Sequence[Criterion], weights: Weights, metrics: Metrics) -> float | None:
+    """Return the weighted geometric mean of a run's criteria; None: it lacks one."""
+    logs = [weights[criterion.name] * log(value) for criterion in criteria if (value := criterion.of(metrics))]
+    return exp(sum(logs) / sum(weights.values())) if len(logs) == len(weights) else None
 
 
-def _values(cells: Sequence[Cell], facts: Facts, of: Callable[[Metrics], float | None]) -> Values:
+def _values(block: Block, facts: Facts, of: Callable[[Metrics], float | None]) -> Values:
     known: dict[str, dict[str, float]] = {}
-    for cell in cells:
+    for cell in block.cells:
         for run in cell.runs:
             value = of(facts.metrics.get(run.run_id, {}))
             if value is not None:
@@ -248,60 +211,67 @@ def _find_baseline(block: Block, values: Values) -> str:
     return next(cell.side for cell in block.cells if cell.side in values)
 
 
-def _find_pareto_set(contest: _Contest, judged: Mapping[str, Judged]) -> Mapping[str, bool] | None:
-    """Return whether each side is in the Pareto set, by the criteria that all have; None: these are fewer than two."""
-    sides = list(contest.scores)
-    if len(judged) < 2:
-        return None
+def _find_pareto_set(taken: Mapping[str, Values], judged: Mapping[str, Judged], sides: Collection[str]) -> set[str]:
+    """Return the sides that no other one beats in some criterion, and equals or beats in all."""
     differing = {pair for each in judged.values() for pair, one in each.items() if one.verdict is Verdict.DIFFERS}
-    medians = {side: [median(contest.taken[name][side].values()) for name in judged] for side in sides}
+    medians = {side: [median(taken[name][side].values()) for name in judged] for side in sides}
 
     def dominates(one: str, other: str) -> bool:
         is_nowhere_worse = all(own <= theirs for own, theirs in zip(medians[one], medians[other], strict=True))
         return is_nowhere_worse and (one, other) in differing
 
-    return {side: not any(dominates(other, side) for other in sides) for side in sides}
+    return {side for side in sides if not any(dominates(other, side) for other in sides)}
 
 
-def _ranking(contest: _Contest, judged: Judged, by_criterion: Mapping[str, Judged]) -> Ranking:
-    efficient = _find_pareto_set(contest, by_criterion)
-    baseline = _find_baseline(contest.block, contest.scores)
-    reference = _find_reference(contest, judged, baseline)
-    judgements = {side: _against(reference, side, judged) for side in contest.scores}
+def _ranking(scored: tuple[Block, Values], judged: Judged, facts: Facts, delta: float, alpha: float) -> Ranking:
+    block, scores = scored
+    taken, by_criterion = {}, {}
+    criteria = find_criteria(block, facts)
+    for criterion in criteria:
+        values = _values(block, facts, criterion.of)
+        taken[criterion.name] = values
+        if values.keys() >= scores.keys():
+            of_scored = {side: values[side] for side in scores}
+            # Each criterion separately: with few repeats all of them together could show nothing.
+            (by_criterion[criterion.name],) = _judge([(block, of_scored)], delta, alpha)
+    efficient = _find_pareto_set(taken, by_criterion, scores) if len(by_criterion) > 1 else None
+    baseline = _find_baseline(block, scores)
+    reference = _find_reference(scores, judged, baseline)
+    judgements = {side: _against(reference, side, judged) for side in scores}
     # What is worse than the baseline is not best either, whatever else is shown.
-    worse = {side for side in contest.scores if _is_behind(_against(baseline, side, judged))}
+    worse = {side for side in scores if _is_behind(_against(baseline, side, judged))}
     standings = [
         Standing(
             side=side,
-            run_ids=frozenset(contest.scores[side]),
+            run_ids=frozenset(scores[side]),
             place=1,
-            medians={name: median(values[side].values()) for name, values in contest.taken.items() if side in values},
+            medians={name: median(values[side].values()) for name, values in taken.items() if side in values},
             judgement=judgement,
             is_tied=side not in worse and not _is_behind(judgement),
             worse_by=(),
-            is_efficient=efficient[side] if efficient else None,
+            is_efficient=None if efficient is None else side in efficient,
         )
         for side, judgement in judgements.items()
     ]
     return Ranking(
         judged=by_criterion,
-        block=contest.block,
-        criteria=contest.criteria,
+        block=block,
+        criteria=tuple(one for one in criteria if taken[one.name]),
         standings=_place(standings),
         reference=reference,
-        unranked=tuple(cell.side for cell in contest.block.cells if cell.runs and cell.side not in contest.scores),
+        unranked=tuple(cell.side for cell in block.cells if cell.runs and cell.side not in scores),
     )
 
 
-def _find_reference(contest: _Contest, judged: Judged, baseline: str) -> str:
+def _find_reference(scores: Values, judged: Judged, baseline: str) -> str:
     """Return the side that the scores are of: the baseline, or the best of those that are shown to be better.
 
     While none is, another side of lower median is no better choice, and its tests would be of a chosen extreme.
     """
-    best, *others = contest.scores
+    best, *others = scores
     if len(others) == 1:
         return best
-    better = (side for side in contest.scores if _is_behind(judged.get((side, baseline))))
+    better = (side for side in scores if _is_behind(judged.get((side, baseline))))
     return next(better, baseline)
 
 
