@@ -77,7 +77,7 @@ def answer(recommendation: Recommendation, *, most: int = _SPOKEN_RANKINGS) -> s
     for (ranking, reasons), because in zip(recommendation.reasoned[:most], recommendation.because, strict=False):
         sentences += _choice(ranking, recommendation)
         if because:
-            said = say(because, layout.facet, recommendation.specs, layout.sides)
+            said = say(because, layout.facet, recommendation.tests.specs, layout.sides)
             sentences += [f"\n{said}"] if said else []
         # One reason is enough for the first screen, and an unknown one is none.
         is_known = any(one.shown for one in reasons)

@@ -5,11 +5,10 @@ from dataclasses import dataclass, replace
 
 from gpuagent_collector.answers.roofline_points import Trial, find_ceilings, load_trials, make_points
 from gpuagent_collector.compare.because import Because, find_because, find_product
-from gpuagent_collector.compare.caveats import find_caveats as find_caveats_of_comparison
 from gpuagent_collector.compare.choosing import compare_what_differs
 from gpuagent_collector.compare.comparison import Comparison, find_option_tests
 from gpuagent_collector.compare.comparison import Request as CompareRequest
-from gpuagent_collector.compare.figures import Evidence, Test, compute_figures
+from gpuagent_collector.compare.figures import Test, compute_figures
 from gpuagent_collector.compare.needed import find_needed
 from gpuagent_collector.errors import OneSideError
 from gpuagent_collector.metrics.bounds import Bound, Surroundings, find_bounds
@@ -24,7 +23,6 @@ from gpuagent_collector.runs.data import Facts, load_facts, load_runs
 from gpuagent_collector.runs.facets import Facet
 from gpuagent_collector.runs.find import ROOFS, Choice
 from gpuagent_collector.runs.repeating import repeat_layout
-from gpuagent_collector.runs.specs import SpecRow
 from gpuagent_collector.runs.words import write_command
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError
@@ -90,24 +88,9 @@ def _roof_percents(trials: Sequence[Trial], ceilings: Iterable[Trial]) -> tuple[
 
 
 def find_caveats(tests: Comparison, rankings: Sequence[Ranking]) -> tuple[Caveat, ...]:
-    """Return every warning that applies to the runs that are ranked."""
+    """Return the warnings of the comparison of the same runs, and that some of them are not ranked."""
     layout = tests.layout
-    counted = {run_id for ranking in rankings for standing in ranking.standings for run_id in standing.run_ids}
-    of_comparison = tests.caveats
-    if len(counted) < len(layout.run_ids):
-        chosen = layout.only(counted)
-        figures = compute_figures(chosen, tests.facts, metric=None, delta=tests.request.delta)
-        prices = tests.request.prices
-        evidence = Evidence(
-            layout=chosen,
-            facts=tests.facts,
-            figures=figures,
-            needed=find_needed(figures, tests.facts),
-            specs=tests.specs,
-            asked={**tests.request.choice, "--prices": prices.source if prices else None},
-        )
-        of_comparison = find_caveats_of_comparison(evidence)
-    of_comparison = tuple(caveat for caveat in of_comparison if caveat.code not in _OF_METRICS)
+    of_comparison = [caveat for caveat in tests.caveats if caveat.code not in _OF_METRICS]
     found = []
     ranked = [ranking.block for ranking in rankings]
     others = [tell_apart(block, layout.blocks) for block in layout.blocks if block not in ranked]
@@ -162,7 +145,6 @@ class Recommendation:
     rankings: tuple[Ranking, ...]
     reasons: tuple[tuple[Reasons, ...], ...]
     because: tuple[Because | None, ...]
-    specs: tuple[SpecRow, ...]
     caveats: tuple[Caveat, ...]
     tests: Comparison
     options: tuple[tuple[Facet, tuple[Test, ...]], ...]
@@ -238,7 +220,6 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
             for ranking, of_block in zip(rankings, find_reasons(ask, layout.facet, blocks, facts), strict=True)
         ),
         because=tuple(_find_because(ranking, facts, weights) for ranking in rankings),
-        specs=tests.specs,
         caveats=find_caveats(tests, rankings),
         tests=tests,
         options=options,

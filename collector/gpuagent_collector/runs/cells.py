@@ -164,18 +164,6 @@ class Layout:
         """The runs that are compared or described."""
         return [run.run_id for side in self.sides for run in self.runs_of(side)]
 
-    def only(self, run_ids: Collection[str]) -> "Layout":
-        """Return the layout of these runs alone, without blocks and sides that have none of them."""
-        blocks = []
-        for block in self.blocks:
-            cells = [
-                replace(cell, runs=tuple(run for run in cell.runs if run.run_id in run_ids)) for cell in block.cells
-            ]
-            if any(cell.runs for cell in cells):
-                blocks.append(replace(block, cells=tuple(cells)))
-        sides = {cell.side for block in blocks for cell in block.cells if cell.runs}
-        return replace(self, blocks=tuple(blocks), sides=tuple(side for side in self.sides if side in sides))
-
     @property
     def looks(self) -> int:
         """The number of looks after which an experiment of these runs could stop; 1: it could not stop early."""

@@ -187,14 +187,3 @@ def test_a_block_without_the_weighed_figures_is_left_out_with_a_warning(store: S
     found = recommended(store, {"energy": 1.0})
     (said,) = (caveat.text for caveat in found.caveats if caveat.code == "unranked")
     assert "weighed: mnist batch_size=8" in said
-
-
-def test_warnings_are_of_the_runs_that_are_ranked(store: SyntheticStore) -> None:
-    alternate(store, second={"throughput": 2000.0})
-    node = store.node("cedar", "alder")
-    store.run("unreported", node, start_seconds=9000, throughput=None, phases=False)
-    found = recommended(store)
-    assert {standing.runs for standing in found.rankings[0].standings} == {5}
-    assert "whole_run" not in {caveat.code for caveat in found.caveats}
-    (one_node,) = (caveat.text for caveat in found.caveats if caveat.code == "one_node")
-    assert "each side" in one_node
