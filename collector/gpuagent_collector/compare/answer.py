@@ -320,8 +320,7 @@ def _results(comparison: Comparison, *, most: int, place: str) -> list[str]:
         if best.judgement.verdict is not Verdict.DIFFERS and Verdict.DIFFERS in verdicts:
             # An option has more runs than a single command, and shows what this one cannot.
             workload = tell_apart(best.block, comparison.layout.blocks, briefly=True)
-            single = _best_sentence(comparison, best, briefly=True).removeprefix(f"{workload}: ")
-            return [f"{workload}: by option, {say_options(comparison)}.", f"{single[:1].upper()}{single[1:]}"]
+            return [f"{workload}: by option, {say_options(comparison)}."]
         by_option = [f"By option: {_effects(comparison)}."] if comparison.options else []
         return [_best_sentence(comparison, best), *by_option]
     if overall and (len(tests) > _SPOKEN_TESTS or are_together(comparison)):
@@ -384,11 +383,8 @@ def _differ_too(test: Test, facet: Facet) -> str:
     return f", but the commands differ in {' and '.join(names)} too"
 
 
-def _best_sentence(comparison: Comparison, best: Test, *, briefly: bool = False) -> str:
-    """Return which of several sides is best, and by how much; `best` is its test, or that of the next best side.
-
-    `briefly` leaves out how much worse others are, which the table has.
-    """
+def _best_sentence(comparison: Comparison, best: Test) -> str:
+    """Return which of several sides is best, and by how much; `best` is its test, or that of the next best side."""
     facet, metric, tests = comparison.layout.facet, comparison.figures.primary, comparison.figures.tests
     title, is_higher = spoken(metric, comparison.request.stat), metric.better is Better.HIGHER
     baseline = facet.name_side(best.baseline.side)
@@ -407,18 +403,15 @@ def _best_sentence(comparison: Comparison, best: Test, *, briefly: bool = False)
     first += f"{title} is {'highest' if is_higher else 'lowest'} {facet.where(figure.side)}"
     if is_baseline:
         behind = [test for test in tests if test.judgement.verdict is Verdict.DIFFERS]
-        shown = f"{len(behind)} of the {len(tests)} others are" if len(behind) < len(tests) else "all others are"
         if not behind:
             return f"{first} ({value}); no other is shown to differ."
-        if briefly:
-            shown = f"only {facet.name_side(behind[0].other.side)} is" if len(behind) == 1 < len(tests) else shown
-            return f"{first} ({value}); {shown} shown to be {'lower' if is_higher else 'higher'}."
+        shown = "all others are"
+        if len(behind) < len(tests):
+            shown = f"{len(behind)} of the {len(tests)} others {'is' if len(behind) == 1 else 'are'}"
         nearest = min(behind, key=lambda test: abs(test.other.median - test.baseline.median))
         by = f"{_how_much(nearest, replace(metric, better=None))} {facet.where(nearest.other.side)}"
-        others = f"{shown} shown to be {'lower' if is_higher else 'higher'}, {by}"
-        if len(behind) == 1 < len(tests):
-            others = f"of the others only one is shown to be {'lower' if is_higher else 'higher'}, {by}"
-        return f"{first} ({value}); {others} ({interval(nearest.judgement.shift)}, {_number(nearest)})."
+        evidence = f"{interval(nearest.judgement.shift)}, {_number(nearest)}"
+        return f"{first} ({value}); {shown} shown to be {'lower' if is_higher else 'higher'}, {by} ({evidence})."
     how = _how_much(best, replace(metric, better=None))
     than = {
         Verdict.DIFFERS: f"{how} {_than(how)} {facet.where(best.baseline.side)}",
