@@ -96,15 +96,18 @@ def _is_of_all_settings(recommendation: Recommendation) -> bool:
 
 
 def _over_settings(recommendation: Recommendation) -> Iterator[str]:
-    """Yield the side that is best over all settings, where one is, and the tests of `compare`."""
-    overall, facet = recommendation.tests.figures.overall, recommendation.layout.facet
-    is_higher = recommendation.tests.figures.primary.better is Better.HIGHER
-    changes = {one.side: one.common.estimate for one in overall if one.common and one.is_shown}
-    best = max(changes, key=lambda side: changes[side] if is_higher else 1 / changes[side], default=None)
-    if best and (changes[best] > 1) is not is_higher:
-        # All that differ are worse than the baseline; those that are not shown to differ may be as good.
-        best = overall[0].baseline if len(changes) == len(overall) else None
-    if best and len(recommendation.layout.sides) == len(overall) + 1:
+    """Yield the side that is shown to be best over all settings, where one is, and the tests of `compare`.
+
+    Of several sides they compare each with the baseline alone, so only that one can be shown to be best.
+    """
+    tests, facet = recommendation.tests, recommendation.layout.facet
+    overall, is_higher = tests.figures.overall, tests.figures.primary.better is Better.HIGHER
+    better = [one.side for one in overall if one.common and (one.common.estimate > 1) is is_higher]
+    if len(overall) == 1:
+        best = better[0] if better else overall[0].baseline
+    else:
+        best = "" if better else overall[0].baseline
+    if best and all(one.is_shown for one in overall) and len(recommendation.layout.sides) == len(overall) + 1:
         verbs = _VERBS[next(iter(recommendation.weights))]
         yield f"{recommendation.request.workload} {verbs.least} {facet.where(best)}."
     yield from say_together(recommendation.tests)

@@ -90,14 +90,28 @@ def test_an_option_puts_no_setting_behind_in_which_it_is_faster(store: Synthetic
     assert "--level" not in worse["--level 9 --chunk 512"]
 
 
-def test_over_settings_a_recommendation_says_what_all_of_them_show_together(store: SyntheticStore) -> None:
+def add_settings(store: SyntheticStore, programs: dict[str, tuple[str, ...]], counts: dict[str, int]) -> None:
+    """Add an experiment for each program, in four settings; with --steps they take half of the time."""
     node = store.node("alder", "lab")
-    for (name, steps, count), level, chunk in product((("a", (), 4), ("b", ("--steps", "5"), 3)), "19", ("256", "512")):
-        for repeat in range(1, count + 1):
-            seconds = (0.5 if steps else 1.0) * (1 + 0.01 * repeat)
-            run_program(
-                store, node, seconds, *steps, "--level", level, "--chunk", chunk, repeat=repeat, experiment=name
-            )
+    for name, level, chunk in product(programs, "19", ("256", "512")):
+        for repeat in range(1, counts[name] + 1):
+            seconds = (0.5 if programs[name] else 1.0) * (1 + 0.01 * repeat)
+            words = (*programs[name], "--level", level, "--chunk", chunk)
+            run_program(store, node, seconds, *words, repeat=repeat, experiment=name)
+
+
+def test_over_settings_no_side_is_best_of_several_that_are_compared_with_the_baseline_alone(
+    store: SyntheticStore,
+) -> None:
+    programs = {"a": (), "b": ("--steps", "5"), "c": ("--steps", "6")}
+    add_settings(store, programs, {"a": 4, "b": 3, "c": 3})
+    found, compared = both(store, "argument:--steps")
+    assert [overall.is_shown for overall in compared.figures.overall] == [True, True]
+    assert answer(found).startswith("Over 4 settings, throughput is ")
+
+
+def test_over_settings_a_recommendation_says_what_all_of_them_show_together(store: SyntheticStore) -> None:
+    add_settings(store, {"a": (), "b": ("--steps", "5")}, {"a": 4, "b": 3})
     found, compared = both(store, "argument:--steps")
     (overall,) = compared.figures.overall
     assert overall.is_shown
