@@ -256,14 +256,18 @@ def answer(comparison: Comparison, *, most: int = 3, place: str = "in the table"
 
 
 def _is_planned_so(comparison: Comparison, block: Block) -> bool:
-    """Return whether the next command makes the repeats, or is a plan of just these runs, which has the same number."""
+    """Return whether the next command makes the repeats, or is a plan of just these runs, which has the same number.
+
+    A plan counts the runs of each command.
+    """
     if block.workload == SERVING:
         return False
     if comparison.again:
         return True
     runs = [run for cell in block.cells for run in cell.runs]
     every = [run for run in comparison.runs if run.workload == block.workload and run.status == "succeeded"]
-    return len(runs) == len(every) and len({run.experiment for run in runs}) == 1
+    are_all = len(runs) == len(every) and len({run.experiment for run in runs}) == 1
+    return are_all and all(len({run.command for run in cell.runs}) == 1 for cell in block.cells)
 
 
 def _named_once(sentences: Sequence[str], layout: Layout) -> list[str]:
