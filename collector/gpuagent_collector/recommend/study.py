@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from gpuagent_collector.answers.roofline_points import Trial, find_ceilings, load_trials, make_points
 from gpuagent_collector.compare.because import Because, find_because, find_product
 from gpuagent_collector.compare.choosing import compare_what_differs
-from gpuagent_collector.compare.comparison import Comparison, find_option_tests
+from gpuagent_collector.compare.comparison import Comparison, compare
 from gpuagent_collector.compare.comparison import Request as CompareRequest
-from gpuagent_collector.compare.figures import Test, compute_figures
-from gpuagent_collector.compare.needed import find_needed
+from gpuagent_collector.compare.figures import Test
 from gpuagent_collector.errors import OneSideError
 from gpuagent_collector.metrics.bounds import Bound, Surroundings, find_bounds
 from gpuagent_collector.metrics.result import SERVING
@@ -22,7 +21,6 @@ from gpuagent_collector.runs.cells import OTHER_VALUES, Block, Layout, first_few
 from gpuagent_collector.runs.data import Facts, load_facts, load_runs
 from gpuagent_collector.runs.facets import Facet
 from gpuagent_collector.runs.find import ROOFS, Choice
-from gpuagent_collector.runs.repeating import repeat_layout
 from gpuagent_collector.runs.words import write_command
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError
@@ -202,7 +200,9 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
     options: tuple[tuple[Facet, tuple[Test, ...]], ...] = ()
     if len(weights) == 1:
         (name,) = weights
-        tests = _test_criterion(ask, tests, next(one.source for one in rankings[0].criteria if one.name == name))
+        metric = next(one.source for one in rankings[0].criteria if one.name == name)
+        if tests.figures.primary.name != metric:
+            tests = compare(ask, replace(tests.request, metric=metric))
         better = tests.figures.primary.better
         verdicts = {test.judgement.verdict for _, of_option in tests.options for test in of_option}
         if len(rankings) == 1 and better and Verdict.DIFFERS in verdicts:
@@ -223,23 +223,6 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
         caveats=find_caveats(tests, rankings),
         tests=tests,
         options=options,
-    )
-
-
-def _test_criterion(ask: Ask, comparison: Comparison, metric: str) -> Comparison:
-    """Return what `compare` shows of the same runs by another metric."""
-    layout, facts, figures = comparison.layout, comparison.facts, comparison.figures
-    if figures.primary.name == metric:
-        return comparison
-    figures = compute_figures(layout, facts, metric=metric, delta=figures.delta)
-    needed = find_needed(figures, facts)
-    return replace(
-        comparison,
-        figures=figures,
-        needed=needed,
-        again=repeat_layout(ask, layout, needed.repeats if needed else None),
-        reasons=(),
-        options=tuple(find_option_tests(layout, facts, figures)) if comparison.options else (),
     )
 
 
