@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 from math import log
-from operator import itemgetter
 from typing import Any
 
 from gpuagent_collector.compare.because import Because, say
@@ -214,18 +213,8 @@ def part_table(block: BlockFigures, comparison: Comparison) -> Table | None:
 
 # The table has the others.
 _SPOKEN_TESTS = 3
-_SPOKEN_METRICS = 3
 # Below it "97 % lower" hides how much: it is so many times lower.
 _SMALL_RATIO = 0.05
-# Possible causes: the load of the node's parts.
-_LOADS = (
-    "cpu_percent",
-    "process_cpu_cores",
-    "gpu_utilization_percent",
-    "sm_active_percent",
-    "gpu_memory_used_bytes",
-    "gpu_power_watts",
-)
 
 
 def answer(comparison: Comparison, *, most: int = 3, place: str = "in the table") -> str:
@@ -545,7 +534,7 @@ def _evidence(test: Test) -> str:
 
 
 def _why(comparison: Comparison, *, most: int) -> list[str]:
-    """Return where the first differences come from; where that is not known, which loads changed with them."""
+    """Return where the first differences come from, as far as that is known."""
     layout, sentences = comparison.layout, []
     if len(layout.blocks) > _SPOKEN_TESTS:
         return _common_reasons(comparison)
@@ -556,7 +545,7 @@ def _why(comparison: Comparison, *, most: int) -> list[str]:
         if sentence:
             name = tell_apart(because.block, layout.blocks)
             sentences.append(f"{name}: {sentence[0].lower()}{sentence[1:]}" if len(layout.blocks) > 1 else sentence)
-    return sentences[:most] or _moved(comparison)
+    return sentences[:most]
 
 
 def headline_reasons(comparison: Comparison) -> list[Because]:
@@ -584,22 +573,3 @@ def _common_reasons(comparison: Comparison) -> list[str]:
         listed = "; ".join(f"{words} ({', '.join(names)})" for words, names in reasons.items())
         sentences.append(f"Because {layout.facet.where(side)} {listed}.")
     return sentences
-
-
-def _moved(comparison: Comparison) -> list[str]:
-    """Return the loads that changed most, for the simplest comparison: one block of two sides."""
-    blocks = comparison.figures.blocks
-    if len(blocks) != 1 or len(comparison.layout.sides) != 2:
-        return []
-    moved: list[tuple[float, str]] = []
-    for row in (row for row in blocks[0].rows if row.metric.name in _LOADS):
-        for shift in row.shifts.values():
-            if shift.scale is Scale.RATIO and shift.is_shown:
-                before, after, *_ = (figure.median for figure in row.figures.values())
-                write = notation([before, after], row.unit).write
-                title = spoken(row.metric, comparison.request.stat)
-                words = f"{title} {write(before)} → {write(after)} ({change(shift.estimate)})"
-                moved.append((-abs(log(shift.estimate)), words))
-    moved.sort(key=itemgetter(0))
-    listed = [words for _, words in moved[:_SPOKEN_METRICS]]
-    return [f"Other large changes: {'; '.join(listed)} (intervals only, not tested)."] if listed else []
