@@ -419,17 +419,13 @@ def answer(plan: Plan) -> str:
     if command and plan.recorded.lacking:
         sentences.append(plan.recorded.lacking)
     if command and effect is not None:
-        new, least = f"{_rounds(first)} runs", f"{_share(effect)} or more"
-        if blocks[1:]:
-            made = f"makes {new} of {_name(first, plan)}; with as many on the other side they show {least}"
-            sentences.append(f"The next command {made}.")
-        elif command.startswith("gpuagent run "):
-            of = " of the commonest command" if left_out else ""
-            sentences.append(f"The next command, given on each side, makes {new} a side{of}, which show {least}.")
+        new, least = f"The next command makes {_rounds(first)} runs", f"{_share(effect)} or more"
+        if blocks[1:] or command.startswith("gpuagent run "):
+            of = f" of {_name(first, plan)}" if blocks[1:] else " of the commonest command" if left_out else ""
+            sentences.append(f"{new}{of}; with as many on the other side they show {least}.")
         else:
             which = "two commands whose difference is not shown yet" if plan.undecided else "the commonest two commands"
-            of = f" of {which}" if left_out else ""
-            sentences.append(f"The next command makes {new} a side{of}, which show {least}.")
+            sentences.append(f"{new} a side{f' of {which}' if left_out else ''}, which show {least}.")
     return " ".join(sentences)
 
 
