@@ -35,7 +35,7 @@ _MEMORY_SHARE = "100.0 * memory_used_bytes / memory_total_bytes"
 HOST_METRICS: tuple[StoredMetric, ...] = (
     *sampled(
         "host_samples",
-        cpu_percent=[_host("cpu_used_cores", "Node CPU, in cores", "cores", "CPU", _CORES, "sum")],
+        cpu_percent=[_host("cpu_used_cores", "Node CPU used", "cores", "CPU", _CORES, "sum")],
         memory_used_bytes=[
             _host("memory_used_percent", "Node memory used, share", "percent", "Memory", _MEMORY_SHARE, "avg")
         ],
