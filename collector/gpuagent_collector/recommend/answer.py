@@ -341,19 +341,20 @@ def render(recommendation: Recommendation) -> Answer:
     )
 
 
-def _next(recommendation: Recommendation) -> str:
+def _next(recommendation: Recommendation) -> str | None:
     """Return the command that shows the difference between the first two sides, or how many repeats would."""
     request, (first, second, *_) = recommendation.request, recommendation.rankings[0].standings
-    is_of_all = _is_of_all_settings(recommendation)
+    if _is_of_all_settings(recommendation):
+        return comparing.find_next(recommendation.tests)
     if recommendation.options and second.is_tied:
         # The single commands that `compare` leaves open may be decided by their options.
         return write_command("plan", {"--experiment": request.experiment, "--where": request.where}, request.workload)
-    if second.is_tied and not (is_of_all and recommendation.tests.figures.differs):
+    if second.is_tied:
         return comparing.plan_more(recommendation.tests)
     by = None if request.by == "platform" else request.by
     prices = request.prices.source if request.prices else None
     asked = {"--workload": request.workload, "--experiment": request.experiment, "--where": request.where, "--by": by}
-    return write_command("compare", {**asked, "--prices": prices}, sides=() if is_of_all else (first.side, second.side))
+    return write_command("compare", {**asked, "--prices": prices}, sides=(first.side, second.side))
 
 
 def _verdict(standing: Standing) -> str:

@@ -11,6 +11,7 @@ from gpuagent_collector.compare.answer import answer as say_comparison
 from gpuagent_collector.compare.choosing import compare_what_differs
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.comparison import Request as CompareRequest
+from gpuagent_collector.compare.document import find_next
 from gpuagent_collector.present.table import Table
 from gpuagent_collector.recommend.answer import answer, answer_recommend, render
 from gpuagent_collector.recommend.study import Recommendation, Request, recommend
@@ -120,7 +121,7 @@ def test_over_settings_a_recommendation_says_what_all_of_them_show_together(stor
     assert said.startswith("crunch.py is fastest with --steps 5. Over 4 settings, throughput is ")
     assert "no measurable difference" not in said
     answered = render(found)
-    assert answered.next == "collector compare --workload crunch.py --by argument:--steps"
+    assert answered.next == find_next(compared)
 
 
 @pytest.mark.parametrize("repeats", [2, 3, 5])
