@@ -481,11 +481,13 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
             is_shown = not mean.low <= 1 <= mean.high
             evidence += f", {percent(1 - mean.alpha)} interval {ratio(mean.low)} to {ratio(mean.high)}"
     how = _by_ratio(shift.estimate if shift else mean.ratio, metric)
-    statement = (
-        f"{title} is {how} {this} {_than(how)} {that}"
-        if is_shown
-        else f"there is no measurable difference in {title} {between}"
-    )
+    if overall.is_equal:
+        statement = f"{title} is the same {this} as {that}, to within {percent(comparison.figures.delta)}"
+        counts = "so is each of them"
+    elif is_shown:
+        statement = f"{title} is {how} {this} {_than(how)} {that}"
+    else:
+        statement = f"there is no measurable difference in {title} {between}"
     workloads = {test.block.workload for test in tests}
     over = "settings" if len(workloads) == 1 else "workloads or settings"
     if len(workloads) == len(tests):

@@ -101,6 +101,7 @@ class Overall:
         shift: the ratio that they have in common, with the test of all of them together; None: too many runs for it.
         runs: of the side and of the baseline, over all blocks.
         is_split: whether some block is shown to differ one way, and another one the other way.
+        is_equal: whether each block is shown to be the same.
     """
 
     side: str
@@ -109,6 +110,7 @@ class Overall:
     shift: Shift | None
     runs: tuple[int, int]
     is_split: bool
+    is_equal: bool
 
     @property
     def common(self) -> Shift | None:
@@ -118,7 +120,7 @@ class Overall:
     @property
     def is_shown(self) -> bool:
         """Return whether all blocks together are shown to differ."""
-        return self.common is not None and self.common.is_shown
+        return self.common is not None and self.common.is_shown and not self.is_equal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -419,8 +421,10 @@ def values_of_sides(
 def _overall(tests: Sequence[Test], families: Sequence[Sides], alpha: float) -> tuple[Overall, ...]:
     blocks: dict[tuple[str, str], list[Sides]] = defaultdict(list)
     directions: dict[tuple[str, str], set[bool]] = defaultdict(set)
+    verdicts: dict[tuple[str, str], set[Verdict]] = defaultdict(set)
     for test, sides in zip(tests, families, strict=True):
         blocks[test.sides].append(sides)
+        verdicts[test.sides].add(test.judgement.verdict)
         if test.judgement.verdict is Verdict.DIFFERS:
             directions[test.sides].add(test.judgement.shift.estimate > test.judgement.shift.neutral)
     several = {names: of_names for names, of_names in blocks.items() if len(of_names) > 1}
@@ -433,7 +437,18 @@ def _overall(tests: Sequence[Test], families: Sequence[Sides], alpha: float) -> 
         shift = stratified_shift(strata, alpha=alpha / len(several))
         runs = sum(len(sides.other) for sides in strata), sum(len(sides.baseline) for sides in strata)
         is_split = len(directions[side, baseline]) > 1
-        found.append(Overall(side=side, baseline=baseline, mean=mean, shift=shift, runs=runs, is_split=is_split))
+        is_equal = verdicts[side, baseline] == {Verdict.EQUAL}
+        found.append(
+            Overall(
+                side=side,
+                baseline=baseline,
+                mean=mean,
+                shift=shift,
+                runs=runs,
+                is_split=is_split,
+                is_equal=is_equal,
+            )
+        )
     return tuple(found)
 
 

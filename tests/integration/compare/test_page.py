@@ -1,6 +1,7 @@
 """What a comparison shows beside its verdicts: what stands behind each cell, groups, and the mean over workloads."""
 
 import json
+from itertools import product
 from math import exp, log
 
 import pytest
@@ -11,6 +12,7 @@ from gpuagent_collector.compare.document import render
 from gpuagent_collector.compare.figures import count
 from gpuagent_collector.metrics import GROUPS
 from gpuagent_collector.present.table import Grid
+from gpuagent_collector.statistics.verdicts import Verdict
 from tests.integration.compare.comparing import alternate, codes, compared, texts
 from tests.integration.compare.synthetic import RUN_SECONDS, SyntheticStore, quiet_and_burning
 
@@ -113,6 +115,20 @@ def test_several_workloads_have_a_geometric_mean_with_an_interval_that_holds(
     assert " geometric mean of 4" in text(comparison)
     assert f"Over 4 workloads, {said}" in answer(comparison)
     assert json.loads(render(comparison).json())["geometric_means"][0]["ratio"] == overall.mean.ratio
+
+
+def test_workloads_that_are_each_the_same_are_the_same_together(store: SyntheticStore) -> None:
+    nodes = [store.node(f"{name}-node", name) for name in ("alder", "birch")]
+    for number, (repeat, workload, node) in enumerate(product(range(1, 8), ("mnist", "gcn"), nodes)):
+        throughput = 1000.0 + number % 3
+        store.run(
+            f"run-{number}", node, start_seconds=20 * number, workload=workload, repeat=repeat, throughput=throughput
+        )
+    comparison = compared(store)
+    assert {test.judgement.verdict for test in comparison.figures.tests} == {Verdict.EQUAL}
+    assert "Over 2 workloads, throughput is the same on birch as on alder, to within 2 %" in answer(comparison)
+    assert "no measurable difference" not in answer(comparison)
+    assert "~" not in text(comparison)
 
 
 def test_repeats_of_earlier_runs_make_a_warning(store: SyntheticStore) -> None:
