@@ -139,7 +139,7 @@ def _choice(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
     if recommendation.options:
         yield _by_options(ranking, block, verbs, recommendation)
     elif len(tied) > 1:
-        yield from _tie(ranking, block, tied, behind, recommendation)
+        yield _tie(ranking, block, tied, recommendation)
         if behind:
             yield f"Compared with {facet.name_side(ranking.reference)}, {_listed(behind, verbs, facet)}."
     else:
@@ -172,14 +172,8 @@ def _weighed(weight: tuple[str, float]) -> str:
     return f"{weight[0]} (weight {significant(weight[1])})"
 
 
-def _tie(
-    ranking: Ranking,
-    block: str,
-    tied: Sequence[Standing],
-    behind: Sequence[Standing],
-    recommendation: Recommendation,
-) -> Iterator[str]:
-    """Yield the cheaper of sides without a measurable difference, and how large a difference could be."""
+def _tie(ranking: Ranking, block: str, tied: Sequence[Standing], recommendation: Recommendation) -> str:
+    """Return the cheaper of sides without a measurable difference, and how large a difference could be."""
     weights, facet = recommendation.weights, recommendation.layout.facet
     sides = [standing.side for standing in tied]
     what = _join_words(list(weights), "and")
@@ -199,14 +193,8 @@ def _tie(
     if "cost" in ranking.judged and "cost" not in weights:
         cheaper = _compare(ranking, "cost", sorted(sides, key=lambda side: _median(ranking, side, "cost"))[:2], facet)
     if cheaper and "no measurable" not in cheaper:
-        yield f"{block}: {cheaper}, and there is {tie}."
-        return
-    if behind and len(weights) == 1:
-        others = _join_words([*map(facet.name_side, sides[1:])], "and")
-        lead = f"{block} {_VERBS[what].least} {facet.where(sides[0])}, with no measurable difference to {others}"
-        yield f"{lead}{bound}."
-    else:
-        yield f"{block}: {tie}."
+        return f"{block}: {cheaper}, and there is {tie}."
+    return f"{block}: {tie}."
 
 
 def _median(ranking: Ranking, side: str, criterion: str) -> float:
