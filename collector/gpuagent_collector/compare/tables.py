@@ -235,7 +235,7 @@ def verdict_legend(comparison: Comparison) -> Legend:
     return Legend(" ".join(brief), " ".join(sentences), is_spare=True)
 
 
-OF_RATIOS = "Ratio: median of run against run."
+OF_RATIOS = "Ratios compare single runs, not the medians."
 # Between the two, from here on a reader sees it.
 _VISIBLE = 0.1
 

@@ -448,9 +448,9 @@ def _legend(ranking: Ranking, recommendation: Recommendation) -> Legend:
     reference = next(one for one in ranking.standings if one.side == ranking.reference)
     is_first = reference is ranking.standings[0]
     against = "the best side" if is_first else recommendation.layout.facet.name_side(reference.side)
-    line = f"Score: {weighed}, against {against}'s."
+    line = f"Score: {weighed} ÷ {against}'s."
     if any(one.worse_by and not one.is_behind for one in ranking.standings):
-        line += " Worse: by its value of an option."
+        line += " Worse: by the value of one of its options."
     for standing in ranking.standings if len(weights) == 1 else ():
         medians = standing.medians[weighed], reference.medians[weighed]
         if standing.judgement and is_far_from_medians(standing.judgement.shift, *medians):
