@@ -234,20 +234,26 @@ class Bench:
             answer += ["--metric", metric]
             brief = "; those below 0.1 s are up to some ms too long" if lines.is_brief else ""
             lines.note(f"no throughput is reported, so the figures are durations{brief}")
+        failed: GpuAgentError | None = None
+        for file in self.files:
+            if file.suffix == ".html":
+                command = [program, "report", str(file), "--force", *by, *connection]
+            elif file.suffix in _FIGURES:
+                command = [program, "plot", metric, *by, "-o", str(file), "--force", *connection]
+            else:
+                command = [program, *answer, "--format", _TABLES[file.suffix], *connection]
+            try:
+                # What else is printed, the answer says.
+                self._ask(command, file if file.suffix in _TABLES else Path(os.devnull))
+                lines.note(f"{file}: written")
+            except GpuAgentError as error:
+                failed = error
         further = [[*shlex.split(each), "--experiment", experiment.name] for each in experiment.answers[1:]]
         for words in (answer, *further):
             whole = f"collector {shlex.join([*words, *self._store_words, '--all'])}"
             self._ask([program, *words, *connection], whole=whole)
-        for file in self.files:
-            if file.suffix == ".html":
-                # The answer is on the screen already.
-                self._ask([program, "report", str(file), "--force", *by, *connection], Path(os.devnull))
-                click.echo(f"{file}: written")
-            elif file.suffix in _FIGURES:
-                self._ask([program, "plot", metric, *by, "-o", str(file), "--force", *connection])
-            else:
-                self._ask([program, *answer, "--format", _TABLES[file.suffix], *connection], file)
-                click.echo(f"{file}: written")
+        if failed:
+            raise failed
 
     def _ask(self, command: Sequence[str], file: Path | None = None, *, whole: str = "") -> None:
         """Print what a command of the collector prints, or write it into a file; raise GpuAgentError if it fails.

@@ -387,7 +387,7 @@ def _rounds(block: BlockPlan) -> int:
 # In data; the first table has no room for the first.
 _REPEATS = (5, 7, 10, 20)
 # Of more workloads or settings, the sentence describes those that scatter least and most.
-_SPOKEN_BLOCKS = 2
+_SPOKEN_BLOCKS = 1
 
 
 def answer(plan: Plan) -> str:

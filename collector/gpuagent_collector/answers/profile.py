@@ -106,13 +106,17 @@ def study_profile(
     are_platforms = by_id.keys().isdisjoint(values) and {run.side for run in runs}.issuperset(values)
     if by is not None or are_platforms:
         return _study_medians(ask, runs, facet, values, each)
+    traced = traced_runs(ask)
     for run_id in values:
         if run_id not in by_id:
             known = f"is no run and no platform; `{write_command('runs', {})}` lists runs"
-            if any(run.workload == run_id for run in runs):
-                known = f"is a workload, whose runs are `{write_command('runs', {'--workload': run_id})}`"
+            of_workload = [run.run_id for run in runs if run.workload == run_id]
+            if of_workload and traced.isdisjoint(of_workload):
+                raise GpuAgentError(f"no run of {run_id} has a trace: {HOW_TO_TRACE}")
+            if of_workload:
+                newest = [one for one in of_workload if one in traced][-1]
+                known = f"is a workload; its newest run with a trace: `{write_command('profile', {}, newest)}`"
             raise MisuseError(f"{run_id} {known}")
-    traced = traced_runs(ask)
     for run_id in values:
         if run_id not in traced:
             raise GpuAgentError(f"the run {run_id} has no trace: {why_not_traced(ask, run_id) or HOW_TO_TRACE}")

@@ -102,9 +102,9 @@ def check(reader: ReaderOptions) -> int:
         click.echo(f"{'!' if remark.is_damage else '-'} {harmless(remark.text)}")
     read = f"schema {verdict.version}, {counted(verdict.rows, 'row')} in {verdict.tables} tables"
     if verdict.is_sound:
-        click.echo(f"{source} is sound: {read}, all read")
+        click.echo(f"sound: {source}, {read}, all read")
     else:
-        click.echo(f"{source} is damaged: {read} could be read; keep it, and restore a backup")
+        click.echo(f"damaged: {source}, of which {read} could be read; keep it, and restore a backup")
     return 0 if verdict.is_sound else 1
 
 

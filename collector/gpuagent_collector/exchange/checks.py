@@ -72,32 +72,36 @@ def check(reader: Reader, progress: Callable[[str, int], None]) -> Verdict:
     tables = exchanged_tables(version)
     names = sorted({*tables, *KEPT_HERE & set(reader.sql("SHOW TABLES")["name"].to_pylist())})
     remarks: list[Remark] = []
+    unreadable: dict[str, object] = {}
     rows = 0
     for name in names:
-        table_rows, found = _check_rows(reader, name)
+        try:
+            table_rows, found = _check_rows(reader, name)
+        except (MisuseError, StoreError) as error:
+            unreadable[name] = error.problem if isinstance(error, StoreError) else error
+            continue
         progress(name, table_rows)
         rows += table_rows
         remarks += found
+    if unreadable:
+        text = f"{', '.join(unreadable)} cannot be read: {next(iter(unreadable.values()))}"
+        remarks.append(Remark(text=text, is_damage=True))
     for look in (_check_sessions, _check_marks, lambda reader: _check_orphans(reader, tables)):
         try:
             remarks += look(reader)
         except (MisuseError, StoreError) as error:
             # A table that cannot be read has its own remark.
-            if not any("cannot be read" in remark.text for remark in remarks):
+            if not unreadable:
                 remarks.append(Remark(text=f"related rows cannot be compared: {error}", is_damage=True))
     return Verdict(version=version, tables=len(names), rows=rows, remarks=tuple(remarks))
 
 
 def _check_rows(reader: Reader, table: str) -> tuple[int, list[Remark]]:
     """Read every value of a table; return its number of rows and the faults."""
-    try:
-        rows = _number(reader, f'SELECT count(*) AS rows FROM "{table}"')  # noqa: S608 - a name of the schema
-        parts = 1 + rows // PART_ROWS
-        statements = (_READ.format(table=table, parts=parts, part=part) for part in range(parts))
-        repeated = sum(_number(reader, statement) for statement in statements)
-    except (MisuseError, StoreError) as error:
-        problem = error.problem if isinstance(error, StoreError) else error
-        return 0, [Remark(text=f"{table} cannot be read: {problem}", is_damage=True)]
+    rows = _number(reader, f'SELECT count(*) AS rows FROM "{table}"')  # noqa: S608 - a name of the schema
+    parts = 1 + rows // PART_ROWS
+    statements = (_READ.format(table=table, parts=parts, part=part) for part in range(parts))
+    repeated = sum(_number(reader, statement) for statement in statements)
     if not repeated:
         return rows, []
     own = table in _WORKLOADS_OWN

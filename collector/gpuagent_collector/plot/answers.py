@@ -128,7 +128,9 @@ def draw_because(comparison: Comparison, width_mm: float) -> Picture:
                 "the difference cannot be divided: that takes steps with their waits for data (`gpuagent run "
                 "--observe`), or samples of a GPU"
             )
-        raise GpuAgentError(f"no difference is shown, so it has no parts to draw; next: `{find_next(comparison)}`")
+        by = comparison.layout.facet.spoken
+        further = find_next(comparison)
+        raise GpuAgentError(f"no difference by {by} is shown, so it has no parts to draw; next: `{further}`")
     panels = []
     for because in reasons:
         name = tell_apart(because.block, comparison.layout.blocks)

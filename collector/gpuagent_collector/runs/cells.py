@@ -255,6 +255,8 @@ def _why_no_side(runs: Sequence[Run], facet: Facet) -> str:
     close = get_close_matches(name, sorted({key for one in parameters for key in one}), n=1)
     if kind == "parameter" and close and close[0] != name:
         return f"no run has the parameter {name}; did you mean --by parameter:{close[0]}?"
+    if kind == "parameter" and any(find_argument(run.command, name) != NOT_GIVEN for run in runs if run.command):
+        return f"no built-in workload has the parameter {name}; commands have it as an argument: --by argument:{name}"
     remedy = f"--by {by} compares what differs in built-in workloads" if by else "try another --by"
     return f"nothing to compare: no run has a value of {facet.spoken}; {remedy}"
 

@@ -42,6 +42,10 @@ def test_two_commands_are_answered_without_a_collector(alone: Node) -> None:
     assert "came before all" not in done.stdout
     assert "measured phase" not in done.stdout
     assert "6 pairs" in " ".join(done.stdout.split())
+    assert [line for line in done.stderr.splitlines() if line.endswith(": written")] == [
+        "gpuagent: out.csv: written",
+        "gpuagent: out.html: written",
+    ]
     written = (alone.folder / "out.csv").read_text()
     assert {"differs", "run_seconds"} <= {cell.strip('"') for cell in written.replace("\n", ",").split(",")}
     assert "<html" in (alone.folder / "out.html").read_text()

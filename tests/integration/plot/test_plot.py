@@ -226,7 +226,7 @@ def test_no_parts_are_drawn_where_no_difference_is_shown_and_a_command_is_named(
     store: SyntheticStore, plot: Plot
 ) -> None:
     alternate(store)
-    with pytest.raises(GpuAgentError, match=r"no difference is shown.*`collector "):
+    with pytest.raises(GpuAgentError, match=r"no difference by platform is shown.*`collector "):
         plot(store, "because")
 
 

@@ -203,6 +203,17 @@ def test_without_a_name_the_newest_run_with_a_trace_is_named(store: SyntheticSto
         answer_profile(store.ask, top=5, values=(), **asked)
 
 
+def test_a_workload_in_place_of_a_run_names_a_run_that_has_a_trace(store: SyntheticStore, node: Node) -> None:
+    store.next_run(node)
+    with pytest.raises(GpuAgentError, match=r"no run of mnist has a trace: .*`gpuagent run --profile`"):
+        study(store, "mnist")
+    add_traced(store, node, [kernel("gemm", 4.0)])
+    traced = store.rows["op_times"][0]["run_id"]
+    store.next_run(node)
+    with pytest.raises(MisuseError, match=f"`collector profile {traced}`"):
+        study(store, "mnist")
+
+
 def test_a_run_without_a_trace_says_why_or_how_to_get_one(store: SyntheticStore, node: Node) -> None:
     store.run("untraced", node, start_seconds=0)
     with pytest.raises(GpuAgentError, match=r"run untraced has .*`gpuagent run --profile`"):
