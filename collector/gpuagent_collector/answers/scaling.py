@@ -184,7 +184,7 @@ def answer(study: Study, *, whole: bool = True) -> str:
     """Return the gain of each curve; of several, what takes the rest only on the `whole`."""
     unpriced = why_unpriced(study.facts)
     is_priced = {each.name for each in study.measures} > {each.name for each in MEASURES}
-    money = [f"No cost: {unpriced}."] if unpriced and not is_priced else []
+    money = [f"No cost{' of some runs' if is_priced else ''}: {unpriced}."] if unpriced else []
     return " ".join([*in_short(_sentences(study, whole=whole), most=_SPOKEN_CURVES), *money])
 
 
@@ -207,15 +207,16 @@ def _sentence(figures: CurveFigures, curves: Iterable[CurveFigures], *, whole: b
     shown = [one for one in known if one[1].is_shown]
     row, speed_up, efficiency = (shown or known)[-1]
     name, fewest = tell_apart(figures.curve, curves), ranks_of([baseline.ranks])
-    if speed_up.low is not None and not speed_up.is_shown:
-        above = "" if baseline.ranks == 1 else f" above {fewest}"
-        sentence = f"{name}: no speed-up{above} is shown up to {ranks_of([row.row.ranks])} ({_evidence(row, first)})."
-        return f"{sentence} {figures.straggler}".rstrip() if whole else sentence
     # Those of prices are made of them.
     money = ""
     for measure in (row.measures.keys() & first.measures.keys()).difference(each.name for each in MEASURES):
         before, after = (significant(each.measures[measure]) for each in (first, row))
         money += f", {after} items for one {measure.rpartition('_')[2].upper()} instead of {before}"
+    if speed_up.low is not None and not speed_up.is_shown:
+        above = "" if baseline.ranks == 1 else f" above {fewest}"
+        shown_up_to = f"{name}: no speed-up{above} is shown up to {ranks_of([row.row.ranks])}"
+        sentence = f"{shown_up_to} ({_evidence(row, first)}){money}."
+        return f"{sentence} {figures.straggler}".rstrip() if whole else sentence
     sentence = f"{name}: {ranks_of([row.row.ranks])} have {significant(speed_up.estimate)} times the throughput of "
     sentence += f"{fewest} ({_evidence(row, first, with_factor=False)}), {percent(efficiency.estimate)} of linear"
     sentence += f"{money}."

@@ -393,6 +393,10 @@ def choose_study(ask: Ask, request: Request, *, percent: int | None, millisecond
 
     Raises as `study_serving`.
     """
+    # What is a level of load is the curve's axis, and divides nothing.
+    loads = {f"parameter:{name}" for name in LOADS}
+    divided = [name for name in map(str.strip, request.by.split(",")) if name not in loads]
+    request = replace(request, by=",".join(divided) or "platform")
     if request.by == "platform" and request.event is None:
         everything = replace(request, values=(), baseline=None)
         study = study_serving(ask, everything, percent=percent, milliseconds=milliseconds)

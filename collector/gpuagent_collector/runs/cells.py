@@ -37,7 +37,7 @@ UNFINISHED = ("queued", "running")
 CANCELLED = "cancelled"
 
 # More names are not listed in a message.
-_MOST_NAMES = 20
+_MOST_NAMES = 6
 
 # Experiment, nodes, repeat, and what else tells runs apart.
 Place = tuple[str | None, str | None, int | None, object]
@@ -246,18 +246,28 @@ def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseli
     return tuple(sorted(chosen, key=lambda value: value != first))
 
 
+# More combine to too many sides.
+_MOST_FACETS = 3
+
+
 def _why_no_side(runs: Sequence[Run], facet: Facet) -> str:
     """Return that no run has a value of the facet, and what was meant, or what differs instead."""
-    parameters = [json.loads(text) for text in {run.parameters for run in runs}]
-    differing = sorted({name for one in parameters for name in distinguishing(one, parameters) if can_name(name)})
-    by = ",".join(f"parameter:{name}" for name in differing)
     kind, _, name = facet.name.partition(":")
-    close = get_close_matches(name, sorted({key for one in parameters for key in one}), n=1)
+    if kind == "label":
+        labels = 'collector query sql "SELECT DISTINCT labels FROM runs"'
+        return f"nothing to compare: no run has the label {name}; `{labels}` lists labels"
+    known = sorted({key for run in runs for key in json.loads(run.parameters)})
+    close = get_close_matches(name, known, n=1)
     if kind == "parameter" and close and close[0] != name:
         return f"no run has the parameter {name}; did you mean --by parameter:{close[0]}?"
     if kind == "parameter" and any(find_argument(run.command, name) != NOT_GIVEN for run in runs if run.command):
         return f"no built-in workload has the parameter {name}; commands have it as an argument: --by argument:{name}"
-    remedy = f"--by {by} compares what differs in built-in workloads" if by else "try another --by"
+    # Of one workload, as others have other ones.
+    workload = runs[0].workload
+    parameters = [json.loads(text) for text in {run.parameters for run in runs if run.workload == workload}]
+    differing = sorted({name for one in parameters for name in distinguishing(one, parameters) if can_name(name)})
+    by = ",".join(f"parameter:{name}" for name in differing[:_MOST_FACETS])
+    remedy = f"--by {by} compares what differs in runs of {workload}" if by else "try another --by"
     return f"nothing to compare: no run has a value of {facet.spoken}; {remedy}"
 
 

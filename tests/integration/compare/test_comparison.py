@@ -312,7 +312,7 @@ def test_an_empty_store_one_side_and_sides_without_success_are_explained(store: 
     with pytest.raises(GpuAgentError, match=r"birch succeeded: 5 failed; .*`collector logs second-4`"):
         compared(store)
     assert compared(store, by="environment").layout.sides == ("bare",)
-    with pytest.raises(GpuAgentError, match="label:rack"):
+    with pytest.raises(GpuAgentError, match="label rack"):
         compared(store, by="label:rack")
 
 

@@ -105,6 +105,19 @@ def test_scaling_shows_items_for_the_money_on_more_ranks(store: SyntheticStore) 
     assert "180,000 (180 %)" in text
 
 
+def test_scaling_says_the_cost_without_a_speed_up_and_which_runs_have_none(store: SyntheticStore) -> None:
+    for place in ("alder", "birch"):
+        node = store.node(f"{place}-1", place, gpus=["NVIDIA A100", "NVIDIA A100"])
+        for rates in ((100.0, 100.0), (90.0, 120.0), (110.0, 80.0), (100.0, 100.0)):
+            for ranks, rate in zip((1, 2), rates, strict=True):
+                add_ranked(store, node, ranks, rate)
+    found = study_scaling(store.ask, workload="mnist", platform=None, experiment=None, prices=prices(ALDER))
+    text = render(found).short or ""
+    assert "no speed-up is shown" in text
+    assert "100,000 items for one USD instead of 100,000" in text
+    assert "No cost of some runs: p.yaml has no entry for the platform birch" in text
+
+
 def test_the_command_takes_prices_from_an_option_or_the_environment(
     tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -224,6 +224,7 @@ def test_the_command_to_go_on_with_compares_what_differs_between_runs_of_the_nam
     ("by", "hint"),
     [
         ("argument:--dtyp", "no command has the argument --dtyp; did you mean --dtype?"),
+        ("label:team", "no run has the label team; `collector query "),
         ("parameter:dtype", "commands have it as an argument: --by argument:dtype"),
         ("argument:dtype,argument:--sed", r"no command has the argument --sed; there are: --dtype, "),
     ],

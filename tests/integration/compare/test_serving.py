@@ -207,6 +207,9 @@ def test_servers_of_one_platform_are_compared_without_being_asked(served: Synthe
     asked: dict[str, Any] = {"percent": None, "milliseconds": {}}
     assert answer_serving(served.ask, **asked).heading == "Serving by parameter:server: a, b"
     assert answer_serving(served.ask, by="platform", values=("lab",), **asked).heading == "Serving by platform: lab"
+    # A load is no side.
+    for by in ("parameter:rate", "parameter:rate,parameter:server"):
+        assert answer_serving(served.ask, by=by, **asked).heading == "Serving by parameter:server: a, b"
 
 
 def test_every_format_has_every_point(served: SyntheticStore) -> None:
