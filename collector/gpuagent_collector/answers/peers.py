@@ -23,6 +23,7 @@ from gpuagent_collector.runs.parts import Parts, label_parts, load_parts
 from gpuagent_collector.runs.reported import by_run, load_reported
 from gpuagent_collector.runs.specs import properties_of
 from gpuagent_collector.runs.words import percent, spoken, write_command
+from gpuagent_collector.statistics.outlying import LEAST_VALUES
 from gpuagent_collector.statistics.tolerance import Method, Tolerance, percentile, tolerance_interval
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted
@@ -93,6 +94,7 @@ class Peers:
     Attributes:
         nodes: number of other nodes with a like run; runs: like runs on them.
         own_runs: like runs on the run's own nodes, without itself.
+        units: number of nodes with a like run, the run's own too; of GPUs where nodes have several.
     """
 
     request: Request
@@ -103,6 +105,7 @@ class Peers:
     nodes: int
     runs: int
     own_runs: int
+    units: int
 
 
 def find_peers(ask: Ask, request: Request) -> Peers:
@@ -150,6 +153,7 @@ def find_peers(ask: Ask, request: Request) -> Peers:
         nodes=len(of_nodes),
         runs=len(others),
         own_runs=len(own),
+        units=sum(max(1, len(facts.devices.get(one.run_id, ()))) for one in [run, *of_nodes]),
     )
 
 
@@ -394,6 +398,8 @@ def _next(peers: Peers) -> str:
         return write_command("job" if is_outside else "history", {}, sides=[name_of_job(peers.run.run_id)])
     if any(place.is_outside for place in peers.places):
         return write_command("show", {}, peers.run.run_id)
+    if peers.nodes and peers.units < LEAST_VALUES:
+        return write_command("compare", {"--by": "node", "--workload": peers.run.workload})
     if peers.nodes:
         return write_command("outliers", {"--workload": peers.run.workload})
     if published_on(peers.run):

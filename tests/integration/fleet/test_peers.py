@@ -44,6 +44,16 @@ def test_the_next_command_is_of_the_run_where_it_is_unusual_else_of_all_nodes(
     assert (render(of_node(store, node)).next or "").startswith(f"collector {command} ")
 
 
+@pytest.mark.parametrize(("gpus", "command"), [(1, "compare --by node --workload mnist"), (3, "outliers")])
+def test_of_fewer_units_than_outliers_takes_the_next_command_compares_the_nodes(
+    tmp_path: Path, gpus: int, command: str
+) -> None:
+    with synthetic(tmp_path / "runs.duckdb") as store:
+        for name in ("one", "other"):
+            store.next_run(store.node(name, "fleet", gpus=[GPU] * gpus))
+        assert (render(of_node(store, "one")).next or "").startswith(f"collector {command}")
+
+
 def test_peers_are_shown_by_the_properties_in_which_they_differ(store: SyntheticStore) -> None:
     (driver,) = of_node(store, f"node-{BAD}").differences
     assert (driver.title, driver.own) == ("GPU driver", "550")
