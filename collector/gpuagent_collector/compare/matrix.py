@@ -16,6 +16,7 @@ from gpuagent_collector.present.human import Notation, notation
 from gpuagent_collector.present.table import Column, Table, data_table
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.arguments import NOT_GIVEN, find_argument
 from gpuagent_collector.runs.cells import Block, Layout, choose_sides, lay_out, tell_apart
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import Facet, find_facet, name_sides
@@ -109,6 +110,13 @@ def choose_runs(
         rows = find_work(ask, across, **request.conditions)
         values = {run.run_id: run.side for run in rows if run.side is not None}
     sides = choose_sides(runs, columns, request.values, request.baseline)
+    arguments = [part.argument for facet in (columns, across) for part in facet.parts if part.argument]
+    if arguments:
+        # Other programs never take them.
+        takers = {
+            run.workload for run in runs if any(find_argument(run.command, name) != NOT_GIVEN for name in arguments)
+        }
+        runs = [run for run in runs if run.workload in takers]
     layout = lay_out(
         runs, columns, sides, described=True, rows=values, across=across, every_status=request.every_status
     )

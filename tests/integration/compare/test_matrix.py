@@ -73,6 +73,16 @@ def test_any_facet_can_be_rows_or_columns(store: SyntheticStore) -> None:
     assert [line.row for line in by_parameter.lines] == ["32 gcn", "32 mnist", "64 gcn", "64 mnist"]
 
 
+def test_programs_that_never_take_an_argument_are_not_in_its_table(store: SyntheticStore) -> None:
+    node = store.node("spruce", "laptop")
+    for command in (("train.py", "--steps", "5"), ("train.py",), ("sort", "-n")):
+        store.next_run(node, workload=command[0], parameters={}, command=json.dumps(command))
+    matrix = tabulate(store.ask, Request(by="argument:--steps"), ["run_seconds"], "workload")
+    assert [(line.row, set(line.figures)) for line in matrix.lines] == [("train.py", {"5", "not given"})]
+    matrix = tabulate(store.ask, Request(by="platform"), ["run_seconds"], "argument:--steps")
+    assert {line.row for line in matrix.lines} == {"5", "not given"}
+
+
 def test_settings_that_follow_from_the_side_share_a_row(call: Collector, tmp_path: Path) -> None:
     path = tmp_path / "ranks.duckdb"
     with made_up(path) as store:
