@@ -44,10 +44,10 @@ from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import parse_arguments
 from gpuagent_collector.runs.cells import CANCELLED, Cell, Layout, describe, tell_apart
-from gpuagent_collector.runs.facets import can_name, name_sides
+from gpuagent_collector.runs.facets import FACETS, can_name, name_sides
 from gpuagent_collector.runs.job_runs import name_of_job, take_jobs
 from gpuagent_collector.runs.specs import spec_table
-from gpuagent_collector.runs.words import write_command
+from gpuagent_collector.runs.words import distinguishing, write_command
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import counted
@@ -204,7 +204,8 @@ def _find_separation(comparison: Comparison, code: str) -> str | None:
 def _next_of_undecided(comparison: Comparison) -> str:
     """Return the command that makes or plans more runs of what is not decided, or compares what the runs share.
 
-    Where the sides differ in more than is compared, it separates these facts first.
+    Of one side it compares the commands or conditions in which its runs differ. Where the sides differ in more than is
+    compared, it separates these facts first.
     """
     request, layout = comparison.request, comparison.layout
     commands = {run.command for cell in layout.blocks[0].cells for run in cell.runs}
@@ -212,6 +213,12 @@ def _next_of_undecided(comparison: Comparison) -> str:
         is_one = len({block.workload for block in layout.blocks}) == 1
         named = request.workload if is_one else layout.blocks[0].workload
         return write_command("compare", {**request.choice, "--by": "command", "--workload": named})
+    if len(layout.sides) == 1:
+        first = layout.blocks[0]
+        others = [block.held for block in layout.blocks if block.workload == first.workload]
+        for name in distinguishing(first.held, others):
+            if name in {facet.name for facet in FACETS}:
+                return write_command("compare", {**request.choice, "--by": name, "--workload": first.workload})
     by = None if comparison.options else _shared_facet(layout, commands)
     has_repeats = any(len(cell.runs) > 1 for block in layout.blocks for cell in block.cells)
     if by and (has_repeats or not comparison.again):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuagent_collector.compare.document import find_next
 from gpuagent_collector.errors import OneSideError
 from gpuagent_collector.recommend.study import Request as Recommended
 from gpuagent_collector.recommend.study import recommend
@@ -27,6 +28,13 @@ def test_one_side_is_described_and_nothing_is_tested(store: SyntheticStore) -> N
     figure = next(row for row in block.rows if row.metric.name == "throughput").figures["satori"]
     assert (figure.runs, figure.lowest, figure.median, figure.highest) == (3, 1000.0, 1001.0, 1002.0)
     assert not {"not_interleaved", "untested", "no_throughput"} & {caveat.code for caveat in comparison.caveats}
+
+
+def test_after_one_command_on_two_platforms_the_next_compares_the_platforms(store: SyntheticStore) -> None:
+    run = {"workload": "train.py", "parameters": {}, "command": '["python", "train.py"]'}
+    alternate(store, first=run, second=run)
+    comparison = compared(store, by="command")
+    assert find_next(comparison) == "collector compare --by platform --workload train.py"
 
 
 def test_a_side_without_any_figure_is_still_shown(store: SyntheticStore) -> None:
