@@ -15,7 +15,7 @@ from gpuagent_collector.present.table import MOST_ROWS, Column, Table, data_tabl
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import OTHER_VALUES, Block, tell_apart
-from gpuagent_collector.runs.facets import JOINT, Facet, name_sides
+from gpuagent_collector.runs.facets import JOINT, Facet, find_facet, name_sides
 from gpuagent_collector.runs.specs import SpecRow, spec_table
 from gpuagent_collector.runs.words import distinguishing, is_same, percent, spoken, statuses, write_shift
 from gpuagent_collector.statistics.shift import Scale, Shift
@@ -57,7 +57,8 @@ def verdict_table(comparison: Comparison) -> Table:
         other, baseline = row.other.side, row.baseline.side
         if options:
             return other if len(groups) > 1 else f"{other} / {baseline}"
-        return facet.name_side(other) if len(groups) > 1 else _name_both(facet, other, baseline)
+        both = _leave_out_equal(facet, other, baseline)
+        return facet.name_side(other) if len(groups) > 1 else _name_both(*both)
 
     def medians(row: Test | Overall) -> str:
         if isinstance(row, Overall):
@@ -119,6 +120,16 @@ def _name_baseline(baseline: Figure, facet: Facet, options: str, scale: Notation
     """Return the baseline of all rows with its median, where they have a `scale` in common."""
     name = f"{options} against {baseline.side}" if options else f"against {facet.name_side(baseline.side)}"
     return f"{name} ({scale.write(baseline.median)})" if scale else name
+
+
+def _leave_out_equal(facet: Facet, other: str, baseline: str) -> tuple[Facet, str, str]:
+    """Return a facet and two of its values without the parts in which they are equal."""
+    values = list(zip(facet.joined, other.split(JOINT), baseline.split(JOINT), strict=False))
+    differing = [each for each in values if each[1] != each[2]]
+    if not differing or len(values) != other.count(JOINT) + 1:
+        return facet, other, baseline
+    parts, others, baselines = zip(*differing, strict=True)
+    return find_facet(",".join(part.name for part in parts)), JOINT.join(others), JOINT.join(baselines)
 
 
 def _name_both(facet: Facet, other: str, baseline: str) -> str:

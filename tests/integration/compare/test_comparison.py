@@ -17,6 +17,7 @@ from gpuagent_collector.cli import cli, runs
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.compare.document import render
+from gpuagent_collector.compare.tables import verdict_table
 from gpuagent_collector.present.terminal import print_answer
 from gpuagent_collector.runs.cells import tell_apart
 from gpuagent_collector.statistics.shift import estimate_shift
@@ -361,6 +362,8 @@ def test_combinations_are_named_with_commas_or_as_they_are_shown(store: Syntheti
     values = ("alder,docker", "birch · docker")
     comparison = compared(store, by="platform,environment", values=values, baseline="birch,docker")
     assert comparison.layout.sides == ("birch · docker", "alder · docker")
+    # What is equal on both sides is not in the names of rows.
+    assert verdict_table(comparison).grid(wide=False, whole=False).rows[0][0] == "alder / birch"
     with pytest.raises(MisuseError, match="environment alder,podman"):
         compared(store, by="platform,environment", values=("alder,podman",))
 
