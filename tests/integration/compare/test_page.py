@@ -141,6 +141,18 @@ def test_repeats_of_earlier_runs_make_a_warning(store: SyntheticStore) -> None:
     assert "joined" not in codes(compared(store, where="started_at < TIMESTAMP '2030-01-02'"))
 
 
+@pytest.mark.parametrize(("later", "is_named"), [(700.0, True), (1000.0, False)])
+def test_the_remedy_for_repeats_is_the_history_where_their_level_changed(
+    store: SyntheticStore, later: float, is_named: bool
+) -> None:
+    alder, birch = alternate(store, second={"throughput": 1000.0})
+    for repeat in range(1, 6):
+        store.run(f"again-{repeat}", birch, start_seconds=90_000 + 20 * repeat, repeat=repeat, throughput=later)
+        store.run(f"other-{repeat}", alder, start_seconds=80_000 + 20 * repeat, repeat=5 + repeat)
+    (remedy,) = (caveat.remedy for caveat in compared(store).caveats if caveat.code == "joined")
+    assert ("`collector history mnist`" in remedy) is is_named
+
+
 def specs(store: SyntheticStore, *texts_of_sides: dict[str, str]) -> dict[str, bool]:
     """Return the titles for two sides whose runs reported these texts, and whether the sides differ there."""
     for turn, reported in enumerate(texts_of_sides):

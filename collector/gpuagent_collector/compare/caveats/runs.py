@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from gpuagent_collector.compare.figures import Evidence, Flags
+from gpuagent_collector.metrics import BY_NAME
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.runs.arguments import differing_arguments, identify_command, write_argument
@@ -15,7 +16,8 @@ from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import CONDITIONS, FACETS, Facet, can_name
 from gpuagent_collector.runs.job_runs import are_jobs
-from gpuagent_collector.runs.words import reasons
+from gpuagent_collector.runs.words import reasons, spoken, write_command
+from gpuagent_collector.statistics.changes import LEAST_PART, find_changes
 from gpuagent_common.text import counted
 
 # Methods of run_energy in words.
@@ -31,6 +33,9 @@ _ENERGY_METHODS: Mapping[str, str] = {
 _WARM_UP_SHARE = 0.02
 
 _FACET_NAMES = frozenset(facet.name for facet in FACETS)
+
+# Of a side, whether they changed in the course of time: more take too long.
+_MOST_TESTED = 500
 
 # Of the arguments in which commands differ.
 _SHOWN_ARGUMENTS = 3
@@ -278,14 +283,35 @@ def joined(evidence: Evidence) -> Iterator[Caveat]:
         runs, percent = again.total(), significant(100 * evidence.figures.alpha)
         names = ", ".join(map(evidence.layout.facet.name_side, sides))
         whole = _whole_experiments(evidence, repeated)
+        remedy = "run a new experiment, and compare it alone"
+        if whole:
+            remedy = f"compare one experiment alone: {evidence.command(experiment=whole[-1])}"
+        if workload := _find_changed(evidence, repeated, sides):
+            metric = evidence.figures.primary
+            asked = {name: evidence.asked.get(name) for name in ("--experiment", "--where", "--metric")}
+            history = write_command("history", asked, workload)
+            remedy = f"{spoken(metric, None)} changed in the meantime, see `{history}`; {remedy}"
         yield Caveat(
             code="joined",
             text=f"{counted(runs, 'run')} of {names} repeat earlier ones: if made after a look "
             f"at those, more than {percent} % of cases have a false 'differs'",
-            remedy=f"compare one experiment alone: {evidence.command(experiment=whole[-1])}"
-            if whole
-            else "run a new experiment, and compare it alone",
+            remedy=remedy,
         )
+
+
+def _find_changed(evidence: Evidence, blocks: Sequence[Block], sides: Sequence[str]) -> str | None:
+    """Return the workload of the first cell whose figures changed in the course of time; None: none is shown to."""
+    metric, series = evidence.figures.primary.name, []
+    for block in blocks if metric in BY_NAME else ():
+        for cell in (cell for cell in block.cells if cell.side in sides):
+            runs = sorted((run for run in cell.runs if run.started_at), key=lambda run: (run.started_at, run.run_id))
+            is_alike = len({(run.nodes, identify_command(run.command)) for run in runs}) == 1
+            if is_alike and 2 * LEAST_PART <= len(runs) <= _MOST_TESTED:
+                series.append((block.workload, evidence.facts.values(runs, metric)))
+    for workload, values in series:
+        if find_changes(values, alpha=evidence.figures.alpha / len(series)):
+            return workload
+    return None
 
 
 def _whole_experiments(evidence: Evidence, blocks: Sequence[Block]) -> list[str]:
