@@ -420,12 +420,14 @@ def answer(plan: Plan) -> str:
         sentences.append(plan.recorded.lacking)
     if command and effect is not None:
         new, least = f"The next command makes {_rounds(first)} runs", f"{_share(effect)} or more"
-        if blocks[1:] or command.startswith("gpuagent run "):
-            of = f" of {_name(first, plan)}" if blocks[1:] else " of the commonest command" if left_out else ""
-            sentences.append(f"{new}{of}; with as many on the other side they show {least}.")
+        of = f" of {_name(first, plan)}" if blocks[1:] else ""
+        if command.startswith("gpuagent run ") or (blocks[1:] and plan.recorded.given):
+            which = " of the commonest command" if left_out and not of else ""
+            sentences.append(f"{new}{of}{which}; with as many on the other side they show {least}.")
         else:
             which = "two commands whose difference is not shown yet" if plan.undecided else "the commonest two commands"
-            sentences.append(f"{new} a side{f' of {which}' if left_out else ''}, which show {least}.")
+            which = f"{',' if of else ''} of {which}" if left_out else ""
+            sentences.append(f"{new} a side{of}{which}, which show {least}.")
     return " ".join(sentences)
 
 
