@@ -353,8 +353,8 @@ def render(plan: Plan) -> Answer:
     )
 
 
-def _next(plan: Plan) -> tuple[str | None, int]:
-    """Return the command that makes the new runs of the first workload, and how many commands it leaves out.
+def _next(plan: Plan) -> tuple[str | None, int, int]:
+    """Return the command that makes the new runs of the first workload, how many commands that are, and how many not.
 
     Of many commands it runs two that are undecided, or else the commonest two, and on several platforms the commonest
     one on each. None: it would be too long.
@@ -362,7 +362,7 @@ def _next(plan: Plan) -> tuple[str | None, int]:
     block = plan.blocks[0]
     if plan.blocks[1:] and plan.recorded.given:
         # One setting of several, with its own parameters.
-        return plan.recorded.workload_command(block.block.workload, {}, _rounds(block)), 0
+        return plan.recorded.workload_command(block.block.workload, {}, _rounds(block)), 1, 0
     runs = [run for cell in block.block.cells for run in cell.runs]
     commands = Counter(run.command for run in runs)
     few = 1 if len({run.platform for run in runs}) > 1 else 2
@@ -372,8 +372,9 @@ def _next(plan: Plan) -> tuple[str | None, int]:
             chosen = list(plan.undecided)
         repeat = plan.recorded.repeat_command(chosen, block.block.workload, _rounds(block))
         if repeat:
-            return repeat, len(commands) - len(chosen)
-    return None, 0
+            made = 1 if block.block.parameters else len(chosen)
+            return repeat, made, len(commands) - len(chosen)
+    return None, 0, 0
 
 
 def _rounds(block: BlockPlan) -> int:
@@ -415,13 +416,13 @@ def answer(plan: Plan) -> str:
         sentences.append(f"{tell_apart(block.block, blocks)}: {at_hand}.{_spoken_needs(block.needs)}")
     first = plan.blocks[0]
     effect = first.least_effect(_rounds(first), plan.question.level)
-    command, left_out = _next(plan)
+    command, made, left_out = _next(plan)
     if command and plan.recorded.lacking:
         sentences.append(plan.recorded.lacking)
     if command and effect is not None:
         new, least = f"The next command makes {_rounds(first)} runs", f"{_share(effect)} or more"
         of = f" of {_name(first, plan)}" if blocks[1:] else ""
-        if command.startswith("gpuagent run ") or (blocks[1:] and plan.recorded.given):
+        if made == 1:
             which = " of the commonest command" if left_out and not of else ""
             sentences.append(f"{new}{of}{which}; with as many on the other side they show {least}.")
         else:

@@ -72,7 +72,7 @@ def _places(study: Study, concerns: Any) -> str:
     every = [(curve, side, point) for curve in study.curves for side in curve.points for point in curve.points[side]]
     found = [f"{side} at {_write_load(point.load, curve)}" for curve, side, point in every if concerns(point)]
     if len(found) == len(every) > 1:
-        return "all runs"
+        return "most runs at every load"
     return f"{', '.join(found[:3])}{f' and {len(found) - 3} more' if len(found) > 3 else ''}"
 
 

@@ -191,14 +191,12 @@ def repeat_command(
     their standard input.
     """
     commands = list(dict.fromkeys(commands))
+    rounds = ["--rounds", str(repeats)] if repeats else []
     if any(command[2:4] == SUITE or not command for command in commands):
         given = commands[0][4:] or (workload,)
-        return harmless(shlex.join(["gpuagent", "run", *given, *options, "--repeat", str(repeats or USUAL_REPEATS)]))
-    # `gpuagent run` gives its program no standard input.
-    if len(commands) == 1 and not input_file:  # nothing that takes turns
-        repeated = ["--repeat", str(repeats or USUAL_REPEATS), "--", *commands[0]]
-        return harmless(shlex.join(["gpuagent", "run", *options, *repeated]))
-    rounds = ["--rounds", str(repeats)] if repeats else []
+        return harmless(shlex.join(["gpuagent", "bench", *rounds, *given, *options]))
+    if len(commands) == 1 and not input_file:
+        return harmless(shlex.join(["gpuagent", "bench", *rounds, *options, "--", *commands[0]]))
     words = None
     if len(commands) <= _MOST_COMMANDS:
         # Of a line with a shell's syntax, `gpuagent bench` makes `sh -c LINE`.

@@ -132,7 +132,7 @@ assert not {"scipy", "plotext", "pyarrow.compute", "pyarrow.parquet"} & set(sys.
     ("line", "code", "named"),
     [
         ("compare satori openshift", 2, "satori; laptop"),
-        ("compare --by label:rack", 1, "label:rack; --by"),
+        ("compare --by label:rack", 1, "no run has the label rack"),
         ("compare --metric mfu_percent", 1, "mfu_percent; throughput"),
         ("compare --by interference --where 'repeat = 1; SELECT 1'", 2, "--where:"),
         ("""compare --by interference --where "color = 'red'" """, 2, "--where: color"),
@@ -143,7 +143,7 @@ assert not {"scipy", "plotext", "pyarrow.compute", "pyarrow.parquet"} & set(sys.
         ("plan gcn", 1, "throughput two"),
         ("show laptop lab", 2, "compare laptop"),
         ("show gcn-1 gcn-2", 2, "compare gcn-1"),
-        ("profile mnist", 2, "mnist --workload"),
+        ("profile mnist", 2, "mnist is a workload; its newest run with a trace"),
         ("plan vgg16", 2, "vgg16; gcn, mnist"),
         ("plan --metric gpu_idle_percent", 1, "gpu_idle_percent"),
         ("plan --where 'repeat = '", 2, "--where: syntax"),
@@ -163,7 +163,7 @@ assert not {"scipy", "plotext", "pyarrow.compute", "pyarrow.parquet"} & set(sys.
         ("roofline --platform satori", 2, "satori; lab"),
         ("roofline ceilings", 1, "roofline"),
         ("recommend bert", 2, "bert; ceilings, mnist"),
-        ("recommend mnist --by label:rack", 1, "label:rack"),
+        ("recommend mnist --by label:rack", 1, "no run has the label rack"),
         ("recommend mnist --weigh time,cost", 1, "time cost"),
     ],
 )

@@ -130,14 +130,17 @@ def test_the_first_screen_of_a_workload_has_the_command_as_it_was_typed(call: Co
         node = store.node("spruce", "lab")
         store.next_run(node, parameters={"steps": 50, "warmup": 20}, command=json.dumps(command))
     out = call("show", "run-0", store=path)[1]
-    assert "gpuagent run mnist --param steps=50" in out
+    assert "mnist --param steps=50 --platform lab" in " ".join(out.replace("\\\n", "").split())
     assert "warmup=20" not in out
     assert "warmup=20" in call("show", "run-0", "--all", store=path)[1]
 
 
 @pytest.mark.parametrize(
     ("runs", "next_command"),
-    [(1, "gpuagent run mnist --param steps=50 --platform lab --repeat 7"), (2, "collector show --store {path} mnist")],
+    [
+        (1, "gpuagent bench --store {path} mnist --param steps=50 --platform lab"),
+        (2, "collector show --store {path} mnist"),
+    ],
 )
 def test_the_only_run_of_a_workload_is_repeated_next_and_others_are_shown_together(
     collector: Collector, tmp_path: Path, runs: int, next_command: str

@@ -90,7 +90,7 @@ def test_of_many_settings_a_history_makes_the_runs_that_the_first_lacks(tmp_path
             for _ in range(7 - number):
                 store.next_run(node, **own)
         rendered = render(study_history(store.ask, HistoryRequest()))
-    assert rendered.next == "gpuagent run --platform lab --name tools --repeat 1 -- a file"
+    assert rendered.next == "gpuagent bench --rounds 1 --platform lab --name tools -- a file"
     assert rendered.text.endswith("The next command makes the missing run of the first setting.")
 
 

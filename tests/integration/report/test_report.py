@@ -320,7 +320,7 @@ def test_the_file_is_written_with_its_command_and_only_replaced_on_request(repor
     [
         (["{}/nowhere/out.html", "--by", "interference"], 2, "the directory"),
         (["{}", "--by", "interference"], 2, ".html"),
-        (["{}/out.html", "--by", "label:rack"], 1, "nothing to compare: no run has a value of label:rack"),
+        (["{}/out.html", "--by", "label:rack"], 1, "nothing to compare: no run has the label rack"),
         (["{}/out.html", "--by", "colour"], 2, "--by colour is unknown"),
         (["{}/out.html", "--by", "interference", "--where", "repeat > 99"], 2, "no run satisfies --where"),
         (["{}/out.html", "--by", "interference", "--metric", "beauty"], 2, "--metric beauty is unknown"),

@@ -78,7 +78,7 @@ async def test_a_limited_viewer_sees_his_platform_alone(tmp_path: Path, monkeypa
     assert not {command: text for command, text in printed.items() if _told(text) and "openshift" not in command}
     assert not {path: page.text for path, page in pages.items() if _told(page.text) and path not in asked_for}
     assert "of platform satori" in printed["export --parquet exported"]
-    assert "shows (platform satori) is " in printed["check"]
+    assert "shows (platform satori), " in printed["check"]
     exported = b"".join(path.read_bytes() for path in (tmp_path / "exported").rglob("*") if path.is_file())
     assert b"alder" in exported
     assert not _told(exported.decode("latin-1"))
