@@ -116,7 +116,8 @@ class AgentClient:
         try:
             return self._loop.start(self._status()).result()
         except grpc.aio.AioRpcError as error:
-            if error.code() == grpc.StatusCode.UNAVAILABLE:
+            # Cancelled: the agent ended while it was asked.
+            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
                 return None
             raise GpuAgentError(f"the agent on this node does not answer: {error.details()}") from error
 

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -18,9 +19,9 @@ from gpuagent.runs.events import Tails
 from gpuagent.runs.planning import Planner
 from gpuagent.runs.runner import Runner
 from gpuagent.sampling.rows import RecordBuffer
-from gpuagent.service import AgentClient, AgentServicer, find_agent, serve
+from gpuagent.service import AgentClient, AgentServicer, StatusContext, find_agent, serve
 from gpuagent_common.errors import GpuAgentError, MisuseError
-from gpuagent_proto.v1.agent_service_pb2 import StatusResponse
+from gpuagent_proto.v1.agent_service_pb2 import StatusRequest, StatusResponse
 from gpuagent_proto.v1.run_pb2 import RunSpec
 from tests.support.nvml_replay import NvmlRecording
 from tests.support.parts import executing, make_runner
@@ -103,6 +104,20 @@ def test_a_socket_that_nobody_listens_on_is_no_agent(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as left_behind:
         left_behind.bind(str(path))
     assert find_agent(path) is None
+
+
+def test_an_agent_that_ends_while_it_is_asked_is_no_agent(tmp_path: Path) -> None:
+    class Ending(AgentServicer):
+        async def Status(self, request: StatusRequest, context: StatusContext) -> StatusResponse:  # noqa: ARG002, N802
+            # What a server answers, rarely, to a call that arrives as it stops; most get UNAVAILABLE.
+            await context.abort(grpc.StatusCode.CANCELLED, "CANCELLED")
+
+    path = tmp_path / "agent.sock"
+    servicer = Ending(Planner(Catalogue(sys.executable), allow_commands=False), None, StatusResponse)  # type: ignore[arg-type]
+    with closing(EventLoop("agent")) as loop, closing(AgentClient(path)) as client:
+        server = loop.start(serve(servicer, path)).result()
+        assert client.status() is None
+        loop.start(server.stop(grace=None)).result()
 
 
 def test_a_socket_that_cannot_be_created_is_one_clear_error(tmp_path: Path) -> None:
