@@ -21,8 +21,8 @@ from gpuagent_collector.present.answer import Answer, Caveat, Section
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table, data_table
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import USUAL_REPEATS, Command
-from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, match_runs, tell_apart
+from gpuagent_collector.runs.arguments import USUAL_REPEATS, Command, parse_arguments
+from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, first_few, match_runs, tell_apart
 from gpuagent_collector.runs.columns import Floats
 from gpuagent_collector.runs.data import Facts, Run, load_facts, load_figures
 from gpuagent_collector.runs.facets import find_facet
@@ -124,6 +124,7 @@ class Plan:
 
     Attributes:
         undecided: two commands of the first block whose difference is not shown yet; empty: there are no such two.
+        lacking: the workloads that have runs, but none with the metric.
     """
 
     question: Question
@@ -132,6 +133,7 @@ class Plan:
     recorded: Recorded
     caveats: tuple[Caveat, ...]
     undecided: tuple[Command, ...]
+    lacking: tuple[str, ...]
 
 
 def plan_repeats(ask: Ask, question: Question) -> Plan:
@@ -158,6 +160,7 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
             plans.sort(key=lambda plan: -plan.runs)
             planned = [[run for cell in plan.block.cells for run in cell.runs] for plan in plans]
             recorded = find_recorded(ask, [run.run_id for run in planned[0]])
+            having = {plan.block.workload for plan in plans}
             caveats = find_plan_caveats(ask, list(chain.from_iterable(planned)), runs)
             return Plan(
                 question=question,
@@ -166,6 +169,7 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
                 recorded=recorded,
                 caveats=tuple(caveats),
                 undecided=_find_undecided(planned[0], facts, metric, question.level),
+                lacking=tuple(sorted({block.workload for block in known} - having)),
             )
     if question.metric is None and blocks and all(map(is_open_load, blocks)):
         raise GpuAgentError(_load_was_asked(succeeded, facts))
@@ -266,9 +270,12 @@ _MOST_TESTED = 4
 
 
 def _find_undecided(runs: Sequence[Run], facts: Facts, metric: Metric, level: float) -> tuple[Command, ...]:
-    """Return the two of the commonest commands with the largest difference that their runs leave open."""
+    """Return two of the commonest commands whose difference their runs leave open; () for none.
+
+    Those that differ in the fewest arguments, as others may have parts that are shown; of these the largest difference.
+    """
     commands = [command for command, _ in Counter(run.command for run in runs).most_common(_MOST_TESTED)]
-    found: dict[float, tuple[Command, Command]] = {}
+    found: dict[tuple[int, float], tuple[Command, Command]] = {}
     for one, other in combinations(commands, 2):
         cells = [
             Cell(side=side, runs=tuple(run for run in runs if run.command == command), others={})
@@ -279,7 +286,8 @@ def _find_undecided(runs: Sequence[Run], facts: Facts, metric: Metric, level: fl
         shift = estimate_shift(*sides, alpha=level)
         # Without an interval the runs are too few to say anything.
         if shift.low is not None and not shift.is_shown:
-            found[abs(log(shift.estimate))] = (one, other)
+            differing = len({*parse_arguments(one).items()} ^ {*parse_arguments(other).items()})
+            found[-differing, abs(log(shift.estimate))] = (one, other)
     return found[max(found)] if found else ()
 
 
@@ -414,6 +422,8 @@ def answer(plan: Plan) -> str:
         second = shown[1:] and shown[1].replace(f" in {title}", "")
         at_hand = "; ".join([shown[0], *([second] if second else [])])
         sentences.append(f"{tell_apart(block.block, blocks)}: {at_hand}.{_spoken_needs(block.needs)}")
+    if plan.lacking and plan.metric.name == "throughput":
+        sentences.append(f"No throughput is known of {first_few(plan.lacking)}; --metric run_seconds plans durations.")
     first = plan.blocks[0]
     effect = first.least_effect(_rounds(first), plan.question.level)
     command, made, left_out = _next(plan)

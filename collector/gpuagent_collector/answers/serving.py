@@ -236,7 +236,7 @@ def render(study: Study) -> Answer:
     return Answer(
         heading=f"Serving by {layout.facet.spoken}: {', '.join(sides)}",
         text=text,
-        short=f"{text} The next command loads {study.searched} higher to find its limit." if is_named else None,
+        short=f"{text} The next command {study.searched}." if is_named else None,
         parts=parts,
         sections=sections,
         caveats=tuple(find_caveats(study)),

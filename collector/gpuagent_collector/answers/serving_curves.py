@@ -19,6 +19,7 @@ from gpuagent_collector.compare.comparison import Comparison, Request
 from gpuagent_collector.compare.figures import values_of_sides
 from gpuagent_collector.compare.matrix import Selection, choose_runs
 from gpuagent_collector.metrics import BY_NAME, Metric
+from gpuagent_collector.present.human import significant
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, currencies_of
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block
@@ -163,7 +164,7 @@ class Study:
         found: the loads that searches found.
         search: the command that searches the load at which a side misses the limit, or longer where a search left an
             end open; None: neither is missing, or no command makes just these runs.
-        searched: the side whose limit it searches; None: each that has one.
+        searched: what it does to the one side that it searches, in words; None: it searches each that has a limit.
     """
 
     chosen: Selection
@@ -228,7 +229,7 @@ def study_serving(
         highest = tuple(one for one in highest if one.limits == asked)
     stem = f"{COST_PER_MILLION_ITEMS.stem}_"
     costs = tuple(metric for metric in chosen.facts.derived if metric.name.startswith(stem))
-    search, searched = _search_higher(ask, chosen, curves, {(one.side, one.limits) for one in highest})
+    search, searched = _search_limit(ask, chosen, curves, {(one.side, one.limits) for one in highest})
     if search is None and highest:
         search = longer_search(ask, chosen, highest)
     return Study(
@@ -241,35 +242,48 @@ def study_serving(
     )
 
 
-def _search_higher(
+# Neighbouring loads further apart than by this factor leave the limit between them open.
+_WIDE_GAP = 2.0
+
+
+def _search_limit(
     ask: Ask, chosen: Selection, curves: Sequence[Curve], known: Collection[tuple[str, str]]
 ) -> tuple[str | None, str | None]:
-    """Return the command that searches from the highest load on, for the side that was loaded least, and that side.
+    """Return the command that searches a side's limit, and in words what it does; None: no limit is open.
 
-    Sides whose highest load within the limits is `known` are not searched again.
+    Of sides that keep the limits at each load it is the one that was loaded least, from its highest load on; where
+    there is no such side, the first whose limit lies in a wide gap between two loads. Sides whose highest load is
+    `known` are not searched again.
     """
-    open_ends = [
-        (points[-1].load, curve, side)
-        for curve in curves
-        for side, points in curve.points.items()
-        if curve.limits.milliseconds
-        and curve.best(side) is points[-1]
-        and (side, write_limits(curve.limits)) not in known
-    ]
-    if not open_ends:
+    open_ends: list[tuple[float, Curve, str, str]] = []
+    between: list[tuple[float, Curve, str, str]] = []
+    for curve in curves:
+        for side, points in curve.points.items():
+            best = curve.best(side)
+            if not curve.limits.milliseconds or best is None or (side, write_limits(curve.limits)) in known:
+                continue
+            if best is points[-1]:
+                open_ends.append((best.load, curve, side, f"loads {side} higher to find its limit"))
+                continue
+            above = points[points.index(best) + 1].load
+            if above > _WIDE_GAP * best.load:
+                ends = f"{significant(best.load)} and {significant(above)} {LOADS[curve.load]}"
+                between.append((best.load, curve, side, f"finds the limit of {side} between {ends}"))
+    if not open_ends and not between:
         return None, None
-    level, curve, side = min(open_ends, key=itemgetter(0))
+    level, curve, side, words = min(open_ends or between[:1], key=itemgetter(0))
     runs = [run.run_id for run in chosen.layout.runs_of(side) if json.loads(run.parameters).get(curve.load) == level]
     recorded = find_recorded(ask, runs)
     if not recorded.given:
         return None, None
     limits = {f"slo-{kind}": f"{most:g}" for kind, most in curve.limits.milliseconds.items()}
     percent = {} if curve.limits.percent == USUAL_PERCENT else {"slo-percent": f"{curve.limits.percent:g}"}
-    if curve.points[side][-1].figures.get("client_limited", 0) > 0:
+    if any(point.load == level and point.figures.get("client_limited", 0) > 0 for point in curve.points[side]):
         percent["clients"] = str(2 * int(recorded.given.get("clients", "1")))
     searched = {**limits, **percent, "find": curve.load, curve.load: f"{level:g}"}
-    words = write_parameters(recorded.given | searched)
-    return harmless(shlex.join(["gpuagent", "bench", "serve-load", *words, *recorded.options])), side
+    arguments = write_parameters(recorded.given | searched)
+    command = harmless(shlex.join(["gpuagent", "bench", "serve-load", *arguments, *recorded.options]))
+    return command, words
 
 
 def _load(parameters: Mapping[str, Any]) -> tuple[str, float] | None:

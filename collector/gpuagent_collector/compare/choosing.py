@@ -52,6 +52,12 @@ def compare_what_differs(ask: Ask, request: Request) -> Comparison:
     is_free = not (request.values or request.baseline or request.where or request.experiment)
     facet = find_sweep(comparison.layout) if request.is_usual else None
     alone = None
+    if request.is_usual and is_free and not facet:
+        # Runs beside a sweep, such as searches of the same server, differ in more than it does.
+        experiments = Counter(run.experiment for run in comparison.layout.runs if run.experiment)
+        for largest, _ in experiments.most_common(1):
+            facet = find_sweep(comparison.layout, largest)
+            alone = largest if facet else None
     if is_free and (facet == "command" or comparison.layout.facet.is_of_arguments):
         alone = find_experiment(comparison.layout)
     if not facet and not alone:
@@ -67,20 +73,28 @@ _MOST_PARAMETERS = 2
 _SWEPT = {"environment", "interference", "limits"}
 
 
-def find_sweep(layout: Layout) -> str | None:
-    """Return the facet by which runs of one side differ: commands, parameters, conditions; None: they are no sweep."""
-    first = layout.blocks[0]
-    if len(layout.sides) > 1 or any(block.workload != first.workload for block in layout.blocks):
+def find_sweep(layout: Layout, experiment: str | None = None) -> str | None:
+    """Return the facet by which runs of one side differ: commands, parameters, conditions; None: they are no sweep.
+
+    Args:
+        layout: all runs of one workload on one side, or else they are no sweep.
+        experiment: leave the settings aside that it has no run with; None: look at all.
+    """
+    blocks = layout.blocks
+    if len(layout.sides) > 1 or any(block.workload != blocks[0].workload for block in blocks):
         return None
+    if experiment:
+        blocks = tuple(
+            block for block in blocks if any(run.experiment == experiment for run in block.cells[0].runs)
+        )
+    first = blocks[0]
     if len({run.command for cell in first.cells for run in cell.runs}) > 1:
         return "command"
-    names = dict.fromkeys(
-        name for block in layout.blocks for name in distinguishing(block.parameters, [first.parameters])
-    )
-    held = dict.fromkeys(name for block in layout.blocks for name in distinguishing(block.held, [first.held]))
+    names = dict.fromkeys(name for block in blocks for name in distinguishing(block.parameters, [first.parameters]))
+    held = dict.fromkeys(name for block in blocks for name in distinguishing(block.held, [first.held]))
     if not names and 0 < len(held) <= _MOST_PARAMETERS and _SWEPT.issuperset(held):
         return ",".join(held)
-    is_sweep = 0 < len(names) <= _MOST_PARAMETERS and all(block.held == first.held for block in layout.blocks)
+    is_sweep = 0 < len(names) <= _MOST_PARAMETERS and all(block.held == first.held for block in blocks)
     return ",".join(f"parameter:{name}" for name in names if can_name(name)) or None if is_sweep else None
 
 

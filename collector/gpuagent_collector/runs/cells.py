@@ -226,6 +226,8 @@ def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseli
             known = f"there are: {quoted}" if present else f"no run has any {facet.spoken}"
             if any(run.workload == value for run in runs):
                 known = f"it is a workload: --workload {shlex.quote(value)}"
+            elif value.startswith("-") and not facet.arguments:
+                known = f"--by argument:{value.split()[0].partition('=')[0]} compares by an option of commands"
             elif value.endswith((".yaml", ".yml")):
                 known = f"if it is a file of prices: --prices {shlex.quote(value)}"
             raise MisuseError(f"no run has the {facet.spoken} {value}; {known}")

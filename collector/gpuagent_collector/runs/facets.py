@@ -155,7 +155,7 @@ def _find_one(name: str) -> Facet:
     for facet in FACETS:
         if facet.name == name:
             return facet
-    kind, colon, key = name.partition(":")
+    kind, _, key = name.partition(":")
     plural = f"values of the {kind} {key}"
     if kind == "parameter" and can_name(key):
         sql, option = f"json_extract_string(run.parameters, '$.\"{key}\"')", f"--{key.replace('_', '-')}"
@@ -177,9 +177,11 @@ def _find_one(name: str) -> Facet:
         # A bench labels commands that are alike but for paths.
         plural = "commands" if key == "command" else plural
         return Facet(name, plural, f"coalesce({', '.join(labels)})", preposition="with")
-    if kind in _KEYED and colon:
-        wrong = f"it cannot be {key!r}" if key else "it is missing"
-        raise MisuseError(f"--by {kind}:NAME needs the name of the {kind}; {wrong}")
+    if kind in _KEYED:
+        wrong = f"it cannot be {key!r}; " if key else ""
+        column = "command" if kind == "argument" else f"{kind}s"
+        names_of = f'`collector query sql "SELECT DISTINCT {column} FROM runs"` shows what there is'
+        raise MisuseError(f"--by {kind}:NAME needs the name of the {kind}; {wrong}{names_of}")
     names = [facet.name for facet in FACETS]
     kinds = get_close_matches(kind, _KEYED, n=1, cutoff=0.5 if key else 0.7)
     close = [f"{kinds[0]}:{key or 'NAME'}"] if kinds else get_close_matches(name, names, n=1, cutoff=0.7)
