@@ -213,9 +213,10 @@ def _sentence(figures: CurveFigures, curves: Iterable[CurveFigures], *, whole: b
         before, after = (significant(each.measures[measure]) for each in (first, row))
         money += f", {after} items for one {measure.rpartition('_')[2].upper()} instead of {before}"
     if speed_up.low is not None and not speed_up.is_shown:
+        # Its cost is that of the throughput, so no gain of it is shown either.
         above = "" if baseline.ranks == 1 else f" above {fewest}"
         shown_up_to = f"{name}: no speed-up{above} is shown up to {ranks_of([row.row.ranks])}"
-        sentence = f"{shown_up_to} ({_evidence(row, first)}){money}."
+        sentence = f"{shown_up_to} ({_evidence(row, first)})."
         return f"{sentence} {figures.straggler}".rstrip() if whole else sentence
     sentence = f"{name}: {ranks_of([row.row.ranks])} have {significant(speed_up.estimate)} times the throughput of "
     sentence += f"{fewest} ({_evidence(row, first, with_factor=False)}), {percent(efficiency.estimate)} of linear"
@@ -405,6 +406,12 @@ def _speed_ups(
         return f"{_percent(shift.estimate)} %{bounds}"
 
     named = [Column(None, "runs of", lambda row: names[id(row)], left=True)] if curves[1:] else []
+    # With prices their column takes the place of the efficiency in a narrow terminal.
+    priced = [
+        Column(None, f"items by {_input(measure)}", f"measures.{measure.name}", show=significant)
+        for measure in measures
+        if measure not in MEASURES
+    ]
     columns = (
         *named,
         Column(None, "ranks", _ranks),
@@ -421,10 +428,11 @@ def _speed_ups(
         *_shift("speed_up"),
         Column(None, "speed-up [95 %]", speed_up),
         *_shift("efficiency"),
-        Column(None, "efficiency", partial(efficiency, within=False), wide=False),
+        *([] if priced else [Column(None, "efficiency", partial(efficiency, within=False), wide=False)]),
         Column(None, "efficiency", partial(efficiency, within=True), wide=True),
         _measure("communication_percent", "comm."),
         *(Column(measure.name, value=f"measures.{measure.name}") for measure in measures),
+        *priced,
     )
     rows = [row for figures in curves for row in figures.rows]
     return Table(columns, rows, about=about)
@@ -468,14 +476,17 @@ def _efficiencies(figures: CurveFigures, measures: Sequence[Measure]) -> Iterato
     columns = [Column(None, "ranks", _ranks)]
     for measure in measures:
         if measure.name.startswith("items_per_") and any(measure.name in row.measures for row in figures.rows):
-            # Items a second of each GPU are also those of a GPU-second.
-            title = f"items by {_INPUTS.get(measure.unit) or measure.unit.rpartition('/')[2]}"
-            columns.append(Column(None, title, partial(written, name=measure.name)))
+            columns.append(Column(None, f"items by {_input(measure)}", partial(written, name=measure.name)))
     if columns[1:]:
         yield Table(columns, figures.rows)
 
 
 _INPUTS = {"items/s": "GPU-second", "items/J": "joule"}
+
+
+def _input(measure: Measure) -> str:
+    """Return what goes in, in words: items a second of each GPU are also those of a GPU-second."""
+    return _INPUTS.get(measure.unit) or measure.unit.rpartition("/")[2]
 
 
 def _places(row: Row) -> str:

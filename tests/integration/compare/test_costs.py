@@ -8,6 +8,7 @@ from gpuagent_collector.answers.scaling import render
 from gpuagent_collector.answers.scaling_curves import study_scaling
 from gpuagent_collector.present.markdown import to_markdown
 from gpuagent_collector.present.rendering import as_table
+from gpuagent_collector.present.table import Table
 from gpuagent_collector.prices.price import Prices, parse_prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.runs.data import load_facts
@@ -112,9 +113,13 @@ def test_scaling_says_the_cost_without_a_speed_up_and_which_runs_have_none(store
             for ranks, rate in zip((1, 2), rates, strict=True):
                 add_ranked(store, node, ranks, rate)
     found = study_scaling(store.ask, workload="mnist", platform=None, experiment=None, prices=prices(ALDER))
-    text = render(found).short or ""
+    rendered = render(found)
+    text = rendered.short or ""
     assert "no speed-up is shown" in text
-    assert "100,000 items for one USD instead of 100,000" in text
+    # A cost of medians alone would be no gain.
+    assert "for one USD" not in text
+    (grid,) = (part.grid(wide=False) for part in rendered.parts if isinstance(part, Table))
+    assert (grid.header[-1], [row[-1] for row in grid.rows]) == ("items by USD", ["100,000", "100,000", "–", "–"])
     assert "No cost of some runs: p.yaml has no entry for the platform birch" in text
 
 

@@ -203,6 +203,20 @@ def test_a_limit_that_was_not_reached_is_searched_next(store: SyntheticStore) ->
     assert choose_study(store.ask, named, percent=None, milliseconds={}).chosen.layout.sides == ("b", "a")
 
 
+def test_a_limit_in_a_wide_gap_between_two_loads_is_searched_next(store: SyntheticStore) -> None:
+    node = store.node("spruce", "lab")
+    command = ["python", "-m", "gpuagent_workloads", "run", "serve-load", "--param", "output=16", "--param", "rate=1"]
+    for rate, ttft in ((1, 0.1), (4, 0.3), (8, 0.4)):
+        add_served(store, node, "a", rate, ttft, 1, command=[*command, "--param", "server=a"])
+    rendered = render(study(store))
+    assert rendered.short
+    assert rendered.short.endswith("The next command finds the limit of a between 1 and 4 requests/s.")
+    assert rendered.next
+    assert "--param rate=1 --server a --slo-ttft 200 --find rate" in rendered.next
+    # Twice the load is near enough.
+    assert (render(study(store, milliseconds={"ttft": 350.0})).next or "").startswith("collector plot serving")
+
+
 def test_servers_of_one_platform_are_compared_without_being_asked(served: SyntheticStore) -> None:
     asked: dict[str, Any] = {"percent": None, "milliseconds": {}}
     assert answer_serving(served.ask, **asked).heading == "Serving by parameter:server: a, b"

@@ -14,7 +14,7 @@ from gpuagent_collector.answers.show import render as render_showing
 from gpuagent_collector.answers.show import study_show
 from gpuagent_collector.answers.why import plan_ladder, render_settled, write_experiment
 from gpuagent_collector.compare.answer import answer, headline_reasons, is_cost_first
-from gpuagent_collector.compare.choosing import find_sweep
+from gpuagent_collector.compare.choosing import compare_what_differs, find_sweep, say_choice
 from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.compare.document import find_next, first_parts
 from gpuagent_collector.compare.tables import cost_table, verdict_table
@@ -207,6 +207,18 @@ def test_parameters_of_a_built_in_workload_are_a_sweep_too(store: SyntheticStore
     for repeat, size in product(range(1, 4), (32, 64)):
         store.next_run(node, parameters={"batch_size": size, "depth": 3}, repeat=repeat, sampled=False)
     assert find_sweep(compared(store).layout) == "parameter:batch_size"
+
+
+def test_a_sweep_beside_other_runs_of_its_workload_is_compared_alone(store: SyntheticStore) -> None:
+    node = store.node("alder", "lab")
+    for repeat, size in product(range(1, 4), (32, 64)):
+        store.next_run(node, parameters={"batch_size": size, "depth": 3}, repeat=repeat, experiment="e", sampled=False)
+    for parameters in ({"batch_size": 32, "depth": 4, "width": 1}, {"depth": 3, "width": 2, "seed": 7}):
+        store.next_run(node, parameters=parameters, sampled=False)
+    found = compare_what_differs(store.ask, Request())
+    assert (found.request.by, found.request.experiment) == ("parameter:batch_size", "e")
+    assert found.layout.sides == ("32", "64")
+    assert say_choice(found, Request()) == "This is e, the experiment with the most runs."
 
 
 def test_conditions_that_somebody_set_are_a_sweep_too(store: SyntheticStore) -> None:
