@@ -84,9 +84,7 @@ def find_sweep(layout: Layout, experiment: str | None = None) -> str | None:
     if len(layout.sides) > 1 or any(block.workload != blocks[0].workload for block in blocks):
         return None
     if experiment:
-        blocks = tuple(
-            block for block in blocks if any(run.experiment == experiment for run in block.cells[0].runs)
-        )
+        blocks = tuple(block for block in blocks if any(run.experiment == experiment for run in block.cells[0].runs))
     first = blocks[0]
     if len({run.command for cell in first.cells for run in cell.runs}) > 1:
         return "command"

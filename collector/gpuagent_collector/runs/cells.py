@@ -221,16 +221,7 @@ def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseli
     asked, baseline = [spelled.get(value, value) for value in asked], baseline and spelled.get(baseline, baseline)
     for value in (*asked, *([baseline] if baseline else [])):
         if value not in present:
-            # As the shell takes them: names of commands have spaces.
-            quoted = _listed([shlex.quote(each) for each in present])
-            known = f"there are: {quoted}" if present else f"no run has any {facet.spoken}"
-            if any(run.workload == value for run in runs):
-                known = f"it is a workload: --workload {shlex.quote(value)}"
-            elif value.startswith("-") and not facet.arguments:
-                known = f"--by argument:{value.split()[0].partition('=')[0]} compares by an option of commands"
-            elif value.endswith((".yaml", ".yml")):
-                known = f"if it is a file of prices: --prices {shlex.quote(value)}"
-            raise MisuseError(f"no run has the {facet.spoken} {value}; {known}")
+            raise MisuseError(f"no run has the {facet.spoken} {value}; {_what_is_meant(value, present, runs, facet)}")
     chosen = list(dict.fromkeys(asked or present))
     if baseline and baseline not in chosen:
         chosen.append(baseline)
@@ -246,6 +237,20 @@ def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseli
         elif facet.usual == first or any(part.argument is not None for part in facet.parts):
             first = next(side for side in often if side != facet.usual)
     return tuple(sorted(chosen, key=lambda value: value != first))
+
+
+def _what_is_meant(value: str, present: Sequence[str], runs: Sequence[Run], facet: Facet) -> str:
+    """Return what a value that no run has may be instead, or the values that there are."""
+    if any(run.workload == value for run in runs):
+        return f"it is a workload: --workload {shlex.quote(value)}"
+    if value.startswith("-") and not facet.arguments:
+        return f"--by argument:{value.split()[0].partition('=')[0]} compares by an option of commands"
+    if value.endswith((".yaml", ".yml")):
+        return f"if it is a file of prices: --prices {shlex.quote(value)}"
+    if not present:
+        return f"no run has any {facet.spoken}"
+    # As the shell takes them: names of commands have spaces.
+    return f"there are: {_listed([shlex.quote(each) for each in present])}"
 
 
 # More combine to too many sides.

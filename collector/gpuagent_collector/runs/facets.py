@@ -108,8 +108,12 @@ FACETS: tuple[Facet, ...] = (
 # Facets in which runs must agree to be compared, except the compared one.
 CONDITIONS = ("platform", "environment", "image", "interference", "limits", "device")
 
-# Facets with a name of their own after a colon.
-_KEYED = ("argument", "parameter", "label")
+# Facets with a name of their own after a colon, and the statement that shows the names.
+_KEYED = {
+    "argument": "SELECT DISTINCT command FROM runs",
+    "parameter": "SELECT DISTINCT parameters FROM runs",
+    "label": "SELECT DISTINCT labels FROM runs",
+}
 
 _KEY = re.compile(r"[A-Za-z0-9._/-]+")
 
@@ -179,9 +183,8 @@ def _find_one(name: str) -> Facet:
         return Facet(name, plural, f"coalesce({', '.join(labels)})", preposition="with")
     if kind in _KEYED:
         wrong = f"it cannot be {key!r}; " if key else ""
-        column = "command" if kind == "argument" else f"{kind}s"
-        names_of = f'`collector query sql "SELECT DISTINCT {column} FROM runs"` shows what there is'
-        raise MisuseError(f"--by {kind}:NAME needs the name of the {kind}; {wrong}{names_of}")
+        shown = f'`collector query sql "{_KEYED[kind]}"` shows what there is'
+        raise MisuseError(f"--by {kind}:NAME needs the name of the {kind}; {wrong}{shown}")
     names = [facet.name for facet in FACETS]
     kinds = get_close_matches(kind, _KEYED, n=1, cutoff=0.5 if key else 0.7)
     close = [f"{kinds[0]}:{key or 'NAME'}"] if kinds else get_close_matches(name, names, n=1, cutoff=0.7)

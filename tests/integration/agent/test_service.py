@@ -108,7 +108,7 @@ def test_a_socket_that_nobody_listens_on_is_no_agent(tmp_path: Path) -> None:
 
 def test_an_agent_that_ends_while_it_is_asked_is_no_agent(tmp_path: Path) -> None:
     class Ending(AgentServicer):
-        async def Status(self, request: StatusRequest, context: StatusContext) -> StatusResponse:  # noqa: ARG002, N802
+        async def Status(self, request: StatusRequest, context: StatusContext) -> StatusResponse:  # noqa: N802
             # What a server answers, rarely, to a call that arrives as it stops; most get UNAVAILABLE.
             await context.abort(grpc.StatusCode.CANCELLED, "CANCELLED")
 

@@ -151,7 +151,8 @@ def test_of_many_commands_a_plan_repeats_the_two_that_are_farthest_apart_and_not
 
 def test_of_undecided_commands_a_plan_repeats_two_that_differ_in_one_option(store: SyntheticStore) -> None:
     node = store.node("alder-node", "alder")
-    for size, workers, level in ((32, 0, 1000.0), (32, 2, 1010.0), (128, 0, 1040.0), (128, 2, 1060.0), (512, 0, 9000.0)):
+    levels = ((32, 0, 1000.0), (32, 2, 1010.0), (128, 0, 1040.0), (128, 2, 1060.0), (512, 0, 9000.0))
+    for size, workers, level in levels:
         words = ["python", "train.py", "--batch-size", str(size), "--workers", str(workers)]
         for share in (0.9, 1.0, 1.1, 0.95, 1.05):
             own: dict[str, Any] = {"workload": "train.py", "parameters": {}, "command": json.dumps(words)}
