@@ -17,7 +17,13 @@ from typing import Any
 import click
 
 from gpuagent.agent_config import AgentConfig, find_place
-from gpuagent.cli.collector_command import connection_words, find_collector_command, is_reachable, own_collector
+from gpuagent.cli.collector_command import (
+    connection_words,
+    find_collector_command,
+    is_reachable,
+    is_refused,
+    own_collector,
+)
 from gpuagent.cli.conducting import RunLines, make_runs
 from gpuagent.cli.experiment_answer import await_figures
 from gpuagent.cli.follow import describe_misplaced, read_last_lines
@@ -110,6 +116,12 @@ class Bench:
         """
         folder, node_id = find_place(self.config)
         uses_collector = self.store is None and is_reachable(self.config.collector)
+        # At the usual address another user's may listen.
+        is_foreign = uses_collector and "collector" not in self.given and is_refused(self.config)
+        if is_foreign:
+            uses_collector = False
+            listens = f"the collector at {self.config.collector} refuses this user"
+            click.echo(f"gpuagent: {listens}, so this bench stores in {_STORE}", err=True)
         store = self.store or _STORE
         place = self.config.collector if uses_collector else store_place(store)
         # What began in one place goes on there.
@@ -130,7 +142,7 @@ class Bench:
                 click.echo(f"gpuagent: no collector listens at {self.config.collector}", err=True)
             with own_collector(store, default_token_file()) as address:
                 self._deliver_to(address, folder / "bench" / hashlib.sha256(place.encode()).hexdigest()[:8], node_id)
-                self._store_words = ("--store", store) if self.store else ()
+                self._store_words = ("--store", store) if self.store or is_foreign else ()
                 return self._answer(experiment, f"in {store} as {experiment.name}")
 
     def _deliver_to(self, address: str, spool: Path, node_id: str) -> None:
@@ -229,11 +241,13 @@ class Bench:
             return
         awaited = await_figures(program, experiment.name, connection)
         metric = "throughput"
-        if answer[0] == "compare" and not awaited.has_throughput:
+        if answer[0] == "compare" and awaited.lacking:
             metric = "run_seconds"
             answer += ["--metric", metric]
             brief = "; those below 0.1 s are up to some ms too long" if lines.is_brief else ""
-            lines.note(f"no throughput is reported, so the figures are durations{brief}")
+            is_partial = awaited.lacking < awaited.sides
+            reported = "not every command reports a throughput" if is_partial else "no throughput is reported"
+            lines.note(f"{reported}, so the figures are durations{brief}")
         failed: GpuAgentError | None = None
         for file in self.files:
             if file.suffix == ".html":

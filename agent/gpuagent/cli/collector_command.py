@@ -50,6 +50,15 @@ def is_reachable(addresses: str) -> bool:
     return False
 
 
+def is_refused(config: "AgentConfig") -> bool:
+    """Return whether the collector answers no query of this user; False where `collector` is not installed."""
+    program = find_collector_command()
+    if program is None:
+        return False
+    words = [program, "query", "sql", "SELECT 1", *connection_words(config)]
+    return subprocess.run(words, capture_output=True, check=False).returncode != 0
+
+
 @contextlib.contextmanager
 def own_collector(store: str, token_file: Path) -> Iterator[str]:
     """Start a collector, yield its address, and end it once it has stored what it received.

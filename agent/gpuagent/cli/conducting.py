@@ -10,7 +10,7 @@ import click
 
 from gpuagent.agent_config import AgentConfig
 from gpuagent.cli.experiment_answer import await_delivery, is_narrow
-from gpuagent.cli.follow import OutputCopy
+from gpuagent.cli.follow import OutputCopy, words_without_steps
 from gpuagent.cli.node_agent import PLANNING, node_agent
 from gpuagent.cli.progress import ProgressLine, ReadGpus, has_terminal
 from gpuagent.errors import AgentEndedError
@@ -95,7 +95,9 @@ class RunLines:
         if left and update.status == "succeeded" and not has_terminal():
             parts.append(f"about {write_duration(self._journal.expected_seconds(left))} left")
         self._print(trial, " · ".join(parts))
-        for notice in filter(None, (update.notice, digest.complaint)):
+        is_lacking = update.status == "succeeded" and not str(digest.steps)
+        no_steps = words_without_steps(trial.cell.asked) if is_lacking else ""
+        for notice in filter(None, (update.notice, digest.complaint, no_steps)):
             if notice not in self._notices:
                 self._notices.add(notice)
                 self.note(harmless(notice))

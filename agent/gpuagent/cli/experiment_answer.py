@@ -24,12 +24,17 @@ _DELIVERED_SECONDS = 20.0
 
 # The figures of the last runs are left out of the answer if they take longer to compute.
 _FIGURES_SECONDS = 20.0
-_WITHOUT_FIGURES = """
+_FIGURES = """
+WITH ended AS (
+    SELECT *, run_id IN (SELECT run_id FROM metrics WHERE metric = 'throughput') AS has_throughput
+    FROM runs WHERE experiment = '{1}' AND ended_at IS NOT NULL),
+sides AS (
+    SELECT 2 * count(*) FILTER (has_throughput) <= count(*) AS is_lacking FROM ended WHERE status = 'succeeded'
+    GROUP BY command::VARCHAR, parameters::VARCHAR, environment, interference, limits)
 SELECT count(*) FILTER (started_at IS NOT NULL AND run_id NOT IN (SELECT run_id FROM metrics))
-    + greatest(0, {} - count(*)) AS without_figures,
-    count(*) FILTER (status = 'succeeded'
-    AND run_id NOT IN (SELECT run_id FROM metrics WHERE metric = 'throughput')) AS without_throughput
-FROM runs WHERE experiment = '{}' AND ended_at IS NOT NULL"""
+    + greatest(0, {0} - count(*)) AS without_figures,
+    (SELECT count(*) FILTER (is_lacking) FROM sides) AS lacking, (SELECT count(*) FROM sides) AS sides
+FROM ended"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +44,9 @@ class Awaited:
     is_answered: bool
     # Of all runs that ended, and of as many as were made if that is known.
     has_figures: bool = False
-    # Of every run that succeeded; these are the runs that are compared.
-    has_throughput: bool = False
+    # The sides of which most of the succeeded runs have no throughput, and all sides.
+    lacking: int = 0
+    sides: int = 0
 
 
 def check_answer(words: Sequence[str]) -> None:
@@ -77,7 +83,7 @@ def await_figures(program: str, experiment: str, connection: Sequence[str], *, m
 
     If it does not answer, its command prints why.
     """
-    sql = _WITHOUT_FIGURES.format(made, experiment.replace("'", "''"))
+    sql = _FIGURES.format(made, experiment.replace("'", "''"))
     words = [program, "query", "sql", sql, "--format", "csv"]
     deadline = time.monotonic() + _FIGURES_SECONDS
     with waiting_for("gpuagent", "the collector to compute the figures of the runs"):
@@ -86,11 +92,9 @@ def await_figures(program: str, experiment: str, connection: Sequence[str], *, m
             if asked.returncode:
                 click.echo(asked.stderr, nl=False, err=True)
                 return Awaited(is_answered=False)
-            without_figures, without_throughput = map(int, asked.stdout.split()[-1].split(","))
+            without_figures, lacking, sides = map(int, asked.stdout.split()[-1].split(","))
             if without_figures == 0 or time.monotonic() > deadline:
-                return Awaited(
-                    is_answered=True, has_figures=without_figures == 0, has_throughput=without_throughput == 0
-                )
+                return Awaited(is_answered=True, has_figures=without_figures == 0, lacking=lacking, sides=sides)
 
 
 def await_delivery(is_waiting: Callable[[], object]) -> None:

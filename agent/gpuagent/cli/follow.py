@@ -22,7 +22,7 @@ from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.program_name import name_program
 from gpuagent_common.text import harmless
 from gpuagent_common.waiting import SILENT_SECONDS, waiting_for
-from gpuagent_proto.v1.run_pb2 import RunUpdate
+from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
 # Often enough for a reader, and seldom enough beside a measurement.
 _POLL_SECONDS = 0.25
@@ -114,6 +114,15 @@ class FollowedRun:
         if self.update.status == "failed":
             return 128 - code if code < 0 else code or 1
         return {"succeeded": 0, "cancelled": 130}.get(self.update.status, 1)
+
+
+def words_without_steps(spec: RunSpec) -> str:
+    """Return the words on a run in which the steps that were asked for are not found; empty: none were asked for."""
+    if spec.observe:
+        return "no steps: the program made none with torch's optimizers or Keras; --pattern finds printed ones"
+    if spec.pattern and spec.pattern != "none":
+        return "no steps: fewer than three lines, at different times, fit the pattern"
+    return ""
 
 
 class Follower:

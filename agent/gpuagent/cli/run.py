@@ -25,7 +25,6 @@ from gpuagent_common.waiting import waiting_for
 if TYPE_CHECKING:
     from gpuagent.agent_config import AgentConfig
     from gpuagent.cli.follow import FollowedRun
-    from gpuagent_proto.v1.run_pb2 import RunSpec
 
 # The figures of the runs are left to `collector runs RUN` if they take longer to reach the store, or to be computed.
 _DELIVERED_SECONDS = 5.0
@@ -60,7 +59,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
     collector, samples wait in the spool, and the next agent on this node delivers them. The program gets no standard
     input. The exit code is the program's own; 1 if --deliver-within was exceeded.
     """
-    from gpuagent.cli.follow import Follower, describe_misplaced
+    from gpuagent.cli.follow import Follower, describe_misplaced, words_without_steps
     from gpuagent.cli.progress import has_terminal
     from gpuagent.cli.spec import run_spec
 
@@ -68,7 +67,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
     _check_words(ctx.command, words, program)
     config = agent_config(options, allow_commands=True)
     spec = run_spec(words[0] if words else None, program, words[1:], config.labels, **options)
-    follower = Follower(runs=spec.repeats, quiet_stdout=as_json, no_steps=_words_without_steps(spec))
+    follower = Follower(runs=spec.repeats, quiet_stdout=as_json, no_steps=words_without_steps(spec))
     interrupt_on_signals()
     with node_agent(config, given_to_agent(ctx), spec) as agent:
         follower.read_gpus = agent.read_gpus
@@ -113,15 +112,6 @@ def _check_words(command: click.Command, words: Sequence[str], program: Sequence
     if words and (" " in words[0] or (shutil.which(words[0]) and words[1:] and not words[1].startswith("-"))):
         line = " ".join([words[0], *map(shlex.quote, words[1:])])
         raise MisuseError(f"a program follows `--`: gpuagent run -- {line:.120}")
-
-
-def _words_without_steps(spec: "RunSpec") -> str:
-    """Return the words on a run in which the steps that were asked for are not found; empty: none were asked for."""
-    if spec.observe:
-        return "no steps: the program made none with torch's optimizers or Keras; --pattern finds printed ones"
-    if spec.pattern and spec.pattern != "none":
-        return "no steps: fewer than three lines, at different times, fit the pattern"
-    return ""
 
 
 def _describe(config: "AgentConfig", runs: Sequence["FollowedRun"]) -> bool:

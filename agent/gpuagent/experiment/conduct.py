@@ -181,11 +181,13 @@ class Conductor:
         """
         experiment = self.journal.experiment
         planned = looks(experiment)
+        wide = f"no look found intervals as narrow as {experiment.until:g} %" if experiment.until else ""
         for block in self.journal.blocks:
             left = self.journal.left(block)
             if left and (reason := self._exceeded_budget(left)):
                 complete = max(0, left[0].repeat - 1)
-                self.observer.note(f"the budget ends it after {complete} of {experiment.repeats} repeats: {reason}")
+                ends = f"the budget ends it after {complete} of {experiment.repeats} repeats: {reason}"
+                self.observer.note("; ".join(filter(None, [ends, wide])))
                 return False
             for trial in left:
                 failed = [one for one in self.journal.done if one.status != "succeeded" and one.cell == trial.cell.key]
@@ -200,6 +202,8 @@ class Conductor:
                 self.observer.note(f"the intervals are narrow enough after {repeat} repeats; it stops here")
                 self.has_stopped = True
                 return True
+        if wide:
+            self.observer.note(f"all {experiment.repeats} repeats are made: {wide}")
         return True
 
     def _make(self, trial: Trial) -> None:

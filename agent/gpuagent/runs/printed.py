@@ -248,12 +248,13 @@ class PrintedSteps:
 
     def finish(self) -> None:
         """Write the events of the best series: of a program's own lines rather than of a bar, then of the longest."""
-        found = [series for series in self._series.values() if len(series.marks) >= _MIN_MARKS]
+        found = [series for series in self._series.values() if series.lines >= _MIN_MARKS]
         if not found:
             return
         best = max(found, key=lambda series: (not series.pattern.is_bar, series.seconds, len(series.marks)))
-        # Where the count begins anew, such as with an epoch, there is a cut.
-        pairs = itertools.pairwise(best.marks)
+        # Of lines that were all written at once, only the metrics are known. Where the count begins anew, such as
+        # with an epoch, there is a cut.
+        pairs = itertools.pairwise(best.marks if len(best.marks) >= _MIN_MARKS else [])
         intervals = [step for pair in pairs if (step := _interval(*pair, self._items_per_step))]
         # A program that reports its steps itself, or is observed, knows them better.
         reports = any(path.stat().st_size for path in self._directory.glob("events.*.jsonl"))

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuagent_collector.answers.reference import answer_reference, published_on
 from gpuagent_collector.choices import PartKind
-from gpuagent_collector.metrics import ITEMS, Metric
+from gpuagent_collector.metrics import BY_NAME, ITEMS, Metric
 from gpuagent_collector.present.answer import Answer, Legend, Part, Section
 from gpuagent_collector.present.human import Notation, change, notation, significant, temperature_change
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
@@ -149,7 +149,7 @@ def find_peers(ask: Ask, request: Request) -> Peers:
         run=run,
         places=tuple(places),
         differences=tuple(_differences(run, of_nodes, facts, places[0].metric if places else None)),
-        unit=facts.unit(like, places[0].metric) if places else "",
+        unit=facts.unit(like, BY_NAME["throughput"]),
         nodes=len(of_nodes),
         runs=len(others),
         own_runs=len(own),

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, combinations
+from itertools import chain, combinations, compress
 from math import expm1, log
 from pathlib import Path
 from typing import Any
@@ -123,6 +123,7 @@ class Plan:
     """A plan with everything that is shown of it; the block with the most runs first, whose options are recorded.
 
     Attributes:
+        commands: those of the first block whose runs have the metric, the commonest first.
         undecided: two commands of the first block whose difference is not shown yet; empty: there are no such two.
         lacking: the workloads that have runs, but none with the metric.
     """
@@ -132,6 +133,7 @@ class Plan:
     blocks: tuple[BlockPlan, ...]
     recorded: Recorded
     caveats: tuple[Caveat, ...]
+    commands: tuple[Command, ...]
     undecided: tuple[Command, ...]
     lacking: tuple[str, ...]
 
@@ -161,6 +163,9 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
             planned = [[run for cell in plan.block.cells for run in cell.runs] for plan in plans]
             recorded = find_recorded(ask, [run.run_id for run in planned[0]])
             having = {plan.block.workload for plan in plans}
+            # Runs of other commands may lack the metric.
+            has_metric = ~np.isnan(facts.column(planned[0], metric.name))
+            first = list(compress(planned[0], has_metric))
             caveats = find_plan_caveats(ask, list(chain.from_iterable(planned)), runs)
             return Plan(
                 question=question,
@@ -168,7 +173,8 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
                 blocks=tuple(plans),
                 recorded=recorded,
                 caveats=tuple(caveats),
-                undecided=_find_undecided(planned[0], facts, metric, question.level),
+                commands=tuple(command for command, _ in Counter(run.command for run in first).most_common()),
+                undecided=_find_undecided(first, facts, metric, question.level),
                 lacking=tuple(sorted({block.workload for block in known} - having)),
             )
     if question.metric is None and blocks and all(map(is_open_load, blocks)):
@@ -372,16 +378,15 @@ def _next(plan: Plan) -> tuple[str | None, int, int]:
         # One setting of several, with its own parameters.
         return plan.recorded.workload_command(block.block.workload, {}, _rounds(block)), 1, 0
     runs = [run for cell in block.block.cells for run in cell.runs]
-    commands = Counter(run.command for run in runs)
     few = 1 if len({run.platform for run in runs}) > 1 else 2
-    for number in (few,) if few == 1 else (len(commands), few):
-        chosen = [command for command, _ in commands.most_common(number)]
-        if number == 2 < len(commands) and plan.undecided:
+    for number in (few,) if few == 1 else (len(plan.commands), few):
+        chosen = list(plan.commands[:number])
+        if number == 2 < len(plan.commands) and plan.undecided:
             chosen = list(plan.undecided)
         repeat = plan.recorded.repeat_command(chosen, block.block.workload, _rounds(block))
         if repeat:
             made = 1 if block.block.parameters else len(chosen)
-            return repeat, made, len(commands) - len(chosen)
+            return repeat, made, len(plan.commands) - len(chosen)
     return None, 0, 0
 
 

@@ -38,7 +38,7 @@ from gpuagent_collector.runs.cells import CANCELLED, first_few
 from gpuagent_collector.runs.data import Run, load_facts, load_runs
 from gpuagent_collector.runs.facets import CONDITIONS, Facet, find_facet
 from gpuagent_collector.runs.find import ROOFS, find_runs, only_with
-from gpuagent_collector.runs.words import distinguishing, reasons, telling, write_command
+from gpuagent_collector.runs.words import distinguishing, name_file, reasons, telling, write_command
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.text import counted
 
@@ -446,7 +446,7 @@ def _next(study: Study) -> str:
         if len(workloads) == 1:
             return write_command("recommend", {"--all": ""}, *workloads)
         by = None if study.facet.name == "platform" else study.facet.name
-        return write_command("plot", {"--by": by, "-o": "roofline.pdf"}, "roofline")
+        return write_command("plot", {"--by": by, "-o": name_file("roofline.pdf")}, "roofline")
     return f"gpuagent run {ROOFS}"
 
 

@@ -30,7 +30,7 @@ from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import cancelled_caveat
 from gpuagent_collector.runs.data import Run
-from gpuagent_collector.runs.words import interval, percent, reasons, statuses, write_command
+from gpuagent_collector.runs.words import interval, name_file, percent, reasons, statuses, write_command
 from gpuagent_collector.statistics.shift import least_runs
 from gpuagent_common.text import counted
 
@@ -292,7 +292,7 @@ def render(study: Study) -> Answer:
     ordered = sorted(study.curves, key=_support)
     more_runs = [figures.more_runs for figures in ordered if figures.more_runs]
     drawn = write_command(
-        "plot", {"--workload": study.curves[0].curve.settings.workload, "-o": "scaling.pdf"}, "scaling"
+        "plot", {"--workload": study.curves[0].curve.settings.workload, "-o": name_file("scaling.pdf")}, "scaling"
     )
     return Answer(
         heading=f"{kind[0].upper()}{kind[1:]}: {workloads}",

@@ -29,7 +29,7 @@ from gpuagent_collector.present.answer import Answer, Caveat, Legend, Part, Sect
 from gpuagent_collector.present.human import change, in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.words import distinguishing, interval, reasons, write_command, write_shift
+from gpuagent_collector.runs.words import distinguishing, interval, name_file, reasons, write_command, write_shift
 from gpuagent_collector.statistics.shift import least_runs
 
 
@@ -226,7 +226,7 @@ def render(study: Study) -> Answer:
     tables = [_data(curve, study) for curve in study.curves]
     found = found_table(study.found, {"throughput": "tokens/s", ENERGY: "J/token", **_cost_titles(study)})
     facts = {"curves": [_facts(curve, table) for curve, table in zip(study.curves, tables, strict=True)]}
-    drawn = write_command("plot", {"--by": layout.facet.name, "-o": "serving.pdf"}, "serving")
+    drawn = write_command("plot", {"--by": layout.facet.name, "-o": name_file("serving.pdf")}, "serving")
     # What the sentence has of it is enough beside a curve.
     sections = [found_section(found, is_detail=bool(tables))] if study.found else []
     sections += [_section(curve, study) for curve in study.curves]

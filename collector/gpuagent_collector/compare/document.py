@@ -47,7 +47,7 @@ from gpuagent_collector.runs.cells import CANCELLED, Cell, Layout, describe, tel
 from gpuagent_collector.runs.facets import FACETS, can_name, name_sides
 from gpuagent_collector.runs.job_runs import name_of_job, take_jobs
 from gpuagent_collector.runs.specs import spec_table
-from gpuagent_collector.runs.words import distinguishing, write_command
+from gpuagent_collector.runs.words import distinguishing, name_file, write_command
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.text import counted
@@ -170,7 +170,7 @@ def find_next(comparison: Comparison, *, reported: bool = False) -> str | None:
     are_settings = all(part.argument is not None or part.parameters for part in layout.facet.parts)
     if reported and are_settings:
         metric = comparison.figures.primary.name
-        drawn = {**request.choice, **prices, "-o": f"{metric}.png"}
+        drawn = {**request.choice, **prices, "-o": name_file(f"{metric}.png")}
         return write_command("plot", drawn, metric, sides=request.values)
     if reported or (len(layout.sides) > 2 and not are_settings):
         return write_command("recommend", {**request.choice, **prices, "--workload": None}, workload)
@@ -181,7 +181,7 @@ def find_next(comparison: Comparison, *, reported: bool = False) -> str | None:
         named = {**request.choice, "--by": request.by, "--workload": workload}
         return write_command("profile", named, sides=layout.sides)
     asked = {**request.choice, "--metric": request.metric, **prices}
-    return write_command("report", asked, "report.html", sides=request.values)
+    return write_command("report", asked, name_file("report.html"), sides=request.values)
 
 
 def _compare_other_argument(comparison: Comparison) -> str | None:

@@ -1,5 +1,6 @@
 """The figures of a comparison: tests of one metric, a table of all, and what warnings are derived from."""
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from gpuagent_collector.metrics import BY_NAME, ITEMS, STEPS, Metric, hint_at
 from gpuagent_collector.metrics.result import SERVING
 from gpuagent_collector.prices.runs import why_unpriced
-from gpuagent_collector.runs.arguments import identify_command, record_command
+from gpuagent_collector.runs.arguments import identify_command, parse_arguments, record_command
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, Cell, Layout, match_runs
 from gpuagent_collector.runs.data import Facts, Run, distinct
 from gpuagent_collector.runs.specs import SpecRow
@@ -137,7 +138,7 @@ class Figures:
 
     Attributes:
         primary: the tested metric; all others only have intervals.
-        fell_back: no run reports throughput, so the duration was tested.
+        fell_back: throughput is not reported, or of steps of different sizes, so the duration was tested.
         delta: the share that counts as equal.
         alpha: the error rate over all tests together.
         unpaired: whether matched runs too are taken as independent, because that was asked for.
@@ -197,7 +198,7 @@ def compute_figures(
     """
     # Each look could have been the last: errors at all of them together are at most alpha (Bonferroni).
     alpha /= layout.looks
-    units = throughput_units([run for side in layout.sides for run in layout.runs_of(side)], facts)
+    units = throughput_units(layout.runs, facts)
     unit = units.pop() if len(units) == 1 else ITEMS
     known = tuple(replace(each, unit=unit) if each.name == "throughput" else each for each in facts.known)
     if unit == STEPS:
@@ -336,6 +337,21 @@ def throughput_units(runs: Sequence[Run], facts: Facts) -> set[str]:
     return {facts.units.get(run.run_id) or ITEMS for run in compress(runs, has_any)}
 
 
+# Arguments of a program that decide how much a step does.
+_SIZES_OF_STEPS = re.compile(r"batch|accum|^-{0,2}bs$")
+
+
+def do_steps_differ(runs: Sequence[Run], facts: Facts) -> bool:
+    """Return whether runs only count steps, and their commands have other batch sizes: other work in each step."""
+    if throughput_units(runs, facts) != {STEPS}:
+        return False
+    sizes = set()
+    for command in {run.command for run in runs}:
+        given = parse_arguments(command).items()
+        sizes.add(frozenset((name, value) for name, value in given if _SIZES_OF_STEPS.search(name)))
+    return len(sizes) > 1
+
+
 def name_work(runs: Sequence[Run], facts: Facts) -> str:
     """Return the unit of work of the runs' throughputs: step where all of them count steps, else item."""
     return "step" if throughput_units(runs, facts) == {STEPS} else "item"
@@ -361,7 +377,10 @@ def _choose_primary(layout: Layout, facts: Facts, known: Mapping[str, Metric], n
     if name is not None and name not in known:
         raise MisuseError(_why_unknown(name, known, facts))
     found = _contestants if layout.is_compared else _sides_with
-    for candidate in [name] if name else default_primaries(layout.blocks):
+    usual = default_primaries(layout.blocks)
+    if layout.is_compared and do_steps_differ(layout.runs, facts):
+        usual = DEFAULT_PRIMARIES[1:]
+    for candidate in [name] if name else usual:
         if any(found(block, facts, known[candidate]) for block in layout.blocks):
             return known[candidate]
     shared = [each for each in known.values() if any(found(block, facts, each) for block in layout.blocks)]

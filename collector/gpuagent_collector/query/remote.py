@@ -5,6 +5,7 @@ import json
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -13,6 +14,7 @@ import pyarrow as pa
 from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.query.reader import Answer
 from gpuagent_collector.query.snapshot import TableRows
+from gpuagent_collector.store.spec import DEFAULT_STORE
 from gpuagent_common.channel import open_channel, why_unreachable
 from gpuagent_common.connection import MAX_MESSAGE_BYTES, TlsFiles, bearer
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -145,7 +147,8 @@ def to_error(error: grpc.RpcError, address: str, tls: TlsFiles | None) -> GpuAge
                 f"the collector at {address} cannot be reached: {why_unreachable(address, tls) or details}"
             )
         case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
-            return GpuAgentError(f"the collector at {address} refused: {details}")
+            here = f"; --store {DEFAULT_STORE} reads the store here" if Path(DEFAULT_STORE).exists() else ""
+            return GpuAgentError(f"the collector at {address} refused: {details}{here}")
         case grpc.StatusCode.UNIMPLEMENTED:
             return GpuAgentError(f"the collector at {address} is older than this command; upgrade it")
         case grpc.StatusCode.DEADLINE_EXCEEDED | grpc.StatusCode.RESOURCE_EXHAUSTED:

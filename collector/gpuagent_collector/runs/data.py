@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import compress
 from math import isnan
 from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
@@ -138,8 +139,12 @@ class Facts:
 
     def unit(self, runs: Iterable[Run], metric: Metric) -> str:
         """Return the unit of a metric in these runs: that of their throughput where they count the same items."""
-        units = set(map(self.units.get, map(run_id_of, runs))) if metric.unit == ITEMS else set()
-        return units.pop() or metric.unit if len(units) == 1 else metric.unit
+        if metric.unit != ITEMS:
+            return metric.unit
+        runs = list(runs)
+        having = compress(runs, ~np.isnan(self.column(runs, "throughput")))
+        units = set(map(self.units.get, map(run_id_of, having)))
+        return units.pop() or ITEMS if len(units) == 1 else ITEMS
 
     def column(self, runs: Sequence[Run], metric: str) -> Floats:
         """Return the figure of each run; NaN: absent."""

@@ -3,6 +3,8 @@
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+from pathlib import Path
 
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.metrics import Metric
@@ -49,6 +51,16 @@ def write_command(name: str, options: Mapping[str, str | None], *words: str, sid
         sides = ()
     named = ["--", *sides] if any(side.startswith("-") for side in sides) else sides
     return harmless(shlex.join(["collector", name, *words, *given, *named]))
+
+
+def name_file(name: str) -> str:
+    """Return the name of a file that a next command writes: the usual one, or where it exists with a number."""
+    usual = Path(name)
+    for number in count(1):
+        free = usual if number == 1 else usual.with_stem(f"{usual.stem}-{number}")
+        if not free.exists():
+            break
+    return str(free)
 
 
 def read_from(text: str, place: Sequence[str]) -> str:

@@ -6,10 +6,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
 
+from gpuagent.agent_config import AgentConfig
+from gpuagent.cli.collector_command import is_refused
 from tests.integration.agent.test_bench import stored
 from tests.integration.watch.terminals import FakeTerminal
 from tests.support.servers import BIN, Node, until
@@ -173,8 +176,10 @@ def test_a_collector_that_listens_is_used_and_a_store_can_be_named(node: Node) -
 
 
 REPORTS = """
-import json, os, sys, time
-if sys.argv[1] != "0":
+import json, os, pathlib, sys, time
+is_first = not pathlib.Path("made").exists()
+pathlib.Path("made").touch()
+if sys.argv[1] != "0" and not (is_first and "skip" in sys.argv):
     with open(os.environ["GPUAGENT_RUN_DIR"] + "/events.0.0.jsonl", "w") as file:
         result = {"event": "result", "name": "throughput", "value": float(sys.argv[1]), "unit": "images/s"}
         print(json.dumps({"t": time.time_ns(), **result}), file=file)
@@ -188,9 +193,27 @@ def test_throughput_is_compared_where_all_programs_report_it_and_else_their_dura
     assert "10 images/s" in all_report.stderr
     assert "images/s" in all_report.stdout
     one_reports = node.run(*words[:5], "speed=0,20", *words[6:])
-    assert "throughput is reported" in one_reports.stderr
+    assert "not every command reports a throughput" in one_reports.stderr
     assert "run duration" in one_reports.stdout
     assert "no throughput is known" not in one_reports.stdout
+    # One run without it leaves the others of its side.
+    (node.folder / "made").unlink()
+    options = ("--rounds", "3", "--warm-up", "0", "--vary", "speed=10,20")
+    most_report = node.run("gpuagent", "bench", *options, "--", PYTHON, "reports.py", "{speed}", "skip")
+    assert "throughput is reported" not in most_report.stderr
+    assert "images/s" in most_report.stdout
+
+
+def test_a_pattern_that_fits_nothing_is_said_and_a_collector_that_refuses_is_known(node: Node) -> None:
+    node.serve()
+    (node.folder / "other").write_text("gpuagent-of-somebody-else\n")
+    for file, refused in ((Path(node.environment["GPUAGENT_TOKEN_FILE"]), False), (node.folder / "other", True)):
+        address = node.environment["GPUAGENT_COLLECTOR"]
+        config = AgentConfig(collector=address, token_file=file, platform="here", python=PYTHON)
+        assert is_refused(config) == refused
+    words = ("--rounds", "1", "--pattern", "step {step} loss {loss}", "--", "echo", "step 1/9 loss 2")
+    done = node.run("gpuagent", "bench", *words)
+    assert done.stderr.count("no steps: fewer than three lines") == 1
 
 
 def test_one_command_beside_unquoted_braces_is_named_and_a_time_limit_ends_it(node: Node) -> None:

@@ -7,8 +7,13 @@ from typing import Any
 import pytest
 
 from gpuagent.runs.events import EventTailer
+from gpuagent_collector.answers.plan import Question, plan_repeats
+from gpuagent_collector.answers.plan import render as render_plan
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.errors import NothingToCompareError
+from gpuagent_collector.metrics import BY_NAME
+from gpuagent_collector.recommend.study import Request as RecommendRequest
+from gpuagent_collector.recommend.study import recommend
 from gpuagent_collector.runs.data import load_facts, load_runs
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.paragraph import describe_runs
@@ -157,6 +162,46 @@ def test_a_throughput_in_steps_has_its_unit_and_no_run_is_compared_with_another_
     mixed = compared(store)
     assert mixed.figures.primary.unit == "items/s"
     assert "items/s and in" in texts(mixed)
+
+
+@pytest.mark.parametrize(("option", "metric"), [("--batch-size", "run_seconds"), ("--lr", "throughput")])
+def test_steps_of_other_batch_sizes_are_not_compared(store: SyntheticStore, option: str, metric: str) -> None:
+    node = store.node("alder-node", "alder")
+    for repeat in range(1, 8):
+        for value, rate in (("32", 250.0), ("128", 180.0)):
+            run = own("python", "train.py", option, value, throughput=rate + repeat, repeat=repeat, experiment="e")
+            store.next_run(node, **run)
+    for row in store.rows["results"]:
+        row["unit"] = "steps/s" if row["name"] == "throughput" else row["unit"]
+    comparison = compared(store, by="command")
+    assert comparison.figures.primary.name == metric
+    assert ("other_steps" in codes(comparison)) == (metric == "run_seconds")
+    per_run = recommend(store.ask, RecommendRequest(workload="nanogpt", by="command"))
+    assert per_run.rankings[0].criteria[0].source == metric
+    if metric == "run_seconds":
+        assert "other_steps" in codes(compared(store, by="command", metric="throughput"))
+
+
+def test_a_plan_leaves_commands_without_its_metric_aside(store: SyntheticStore) -> None:
+    node = store.node("alder-node", "alder")
+    for repeat in range(1, 8):
+        for arguments, rate in ((("--lr", "1"), 100.0), (("--lr", "2"), 101.0), (("--lr", "3"), None)):
+            run = own("python", "train.py", *arguments, repeat=repeat, experiment=f"e{rate is None}")
+            store.next_run(node, **{**run, "throughput": rate and rate + 9 * (repeat % 3)})
+    planned = render_plan(plan_repeats(store.ask, Question()))
+    assert planned.next
+    assert "--vary lr=1,2 -- python train.py" in planned.next
+
+
+def test_a_history_has_the_unit_of_the_runs_that_have_the_metric(store: SyntheticStore) -> None:
+    node = store.node("alder-node", "alder")
+    for rate in (100.0, 110.0, None):
+        store.next_run(node, **own("python", "train.py", throughput=rate))
+    for row in store.rows["results"]:
+        row["unit"] = "steps/s" if row["name"] == "throughput" else row["unit"]
+    runs = load_runs(store.ask, find_facet("platform"))
+    facts = load_facts(store.ask, [run.run_id for run in runs])
+    assert facts.unit(runs, BY_NAME["throughput"]) == "steps/s"
 
 
 def described(store: SyntheticStore, *run_ids: str, is_ending_known: bool = False) -> str:

@@ -176,6 +176,15 @@ def test_every_metric_is_kept_of_lines_that_were_read_together(tmp_path: Path) -
     assert events_of(tmp_path, "thinned") == []
 
 
+def test_lines_that_were_all_read_at_once_have_metrics_and_no_times(tmp_path: Path) -> None:
+    """As of a short program whose reader had no time before its end."""
+    lines = [b"step %d: loss %d\n" % (number, 40 - number) for number in range(40)]
+    tailer = read_slowly(tmp_path, [b"".join(lines)], "step {step}: loss {loss}")
+    assert str(tailer.digest.steps) == ""
+    assert tailer.digest.results["loss"] == 1
+    assert len(events_of(tmp_path, "metric")) == 40
+
+
 def test_beyond_the_bound_lines_are_dropped_evenly_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpuagent.runs.printed.MAX_LINES", 8)
     lines = [b"step %d: loss %d\n" % (number, 100 - number) for number in range(40)]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from gpuagent_collector.compare.figures import Evidence, throughput_units
+from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES, Evidence, do_steps_differ, throughput_units
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.prices.price import currencies_of
@@ -97,7 +97,15 @@ def unmatched(evidence: Evidence) -> Iterator[Caveat]:
 
 def fell_back(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where another metric than the usual one was tested."""
-    if evidence.figures.fell_back and not are_jobs(evidence.layout.run_ids):
+    primary = evidence.figures.primary.name
+    if primary in DEFAULT_PRIMARIES and do_steps_differ(evidence.layout.runs, evidence.facts):
+        tested = "" if primary == "throughput" else ", so the duration of whole runs was tested"
+        yield Caveat(
+            code="other_steps",
+            text=f"the batch sizes differ, and a step of a larger batch is more work: steps/s compare nothing{tested}",
+            remedy="let it print the samples done, and name them: `--pattern 'step {step} samples {items}'`",
+        )
+    elif evidence.figures.fell_back and not are_jobs(evidence.layout.run_ids):
         is_own = all(run.command for runs in evidence.sides.values() for run in runs)
         yield Caveat(
             code="no_throughput",
