@@ -10,8 +10,9 @@ from math import expm1, log
 from statistics import median
 from typing import Any
 
+from gpuagent_collector.compare.caveats import find_disturbances
 from gpuagent_collector.metrics import BY_NAME, Better, Metric
-from gpuagent_collector.present.answer import Answer, Section
+from gpuagent_collector.present.answer import Answer, Caveat, Section
 from gpuagent_collector.present.human import change, notation, significant, temperature_change
 from gpuagent_collector.present.shortening import shorten
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
@@ -81,7 +82,8 @@ def load_groups(ask: Ask, runs: Sequence[Run], facts: Facts, last: int) -> list[
     """
     gathered: dict[tuple[LikeKey, bool, str], dict[Unit, list[float]]] = defaultdict(lambda: defaultdict(list))
     metrics: dict[str, Metric] = dict(BY_NAME)
-    kinds = {run.run_id: key for key, members in group_like(runs, "platform", "node_count").items() for run in members}
+    members_of = group_like(runs, "platform", "node_count")
+    kinds = {run.run_id: key for key, members in members_of.items() for run in members}
     order = {run.run_id: number for number, run in enumerate(runs)}
     readings = sorted(_read(ask, runs, facts, metrics), key=lambda reading: order[reading[0]])
     for run_id, name, unit, value in readings:
@@ -89,7 +91,7 @@ def load_groups(ask: Ask, runs: Sequence[Run], facts: Facts, last: int) -> list[
     return [
         Group(
             kind=kind,
-            metric=metrics[name],
+            metric=replace(metrics[name], unit=facts.unit(members_of[kind], metrics[name])),
             values={unit: median(values[-last:]) for unit, values in units.items()},
             runs={unit: len(values[-last:]) for unit, values in units.items()},
         )
@@ -333,21 +335,25 @@ class Outliers:
     """The findings, the most certain first.
 
     Attributes:
+        nearest: of the other figures that were tested, those least likely by chance, the first first.
         tests: number of figures that were tested, over all units.
         units: number of nodes and GPUs with tested figures.
         lone: number of nodes and GPUs without: fewer than five of their kind.
         nodes: names of the nodes with runs.
         shared: the workload that several nodes ran alike; None: there is none.
+        caveats: what else may make figures differ.
     """
 
     request: Request
     findings: tuple[Finding, ...]
+    nearest: tuple[Finding, ...]
     oddities: tuple[Oddity, ...]
     tests: int
     units: int
     lone: int
     nodes: tuple[str, ...]
     shared: str | None
+    caveats: tuple[Caveat, ...]
 
 
 def find_outliers(ask: Ask, request: Request) -> Outliers:
@@ -365,20 +371,24 @@ def find_outliers(ask: Ask, request: Request) -> Outliers:
     tested = [finding for group in groups if group.metric.name not in SIGNS for finding in _test(group)]
     rates = q_values([finding.q_value for finding in tested])
     units = {finding.unit for finding in tested}
-    found = [
-        replace(finding, q_value=rate)
-        for finding, rate in zip(tested, rates, strict=True)
-        if rate <= request.rate and _is_material(finding, request.delta)
-    ]
+    tested = [replace(finding, q_value=rate) for finding, rate in zip(tested, rates, strict=True)]
+    tested.sort(key=lambda finding: (finding.q_value, -abs(finding.change)))
+    found: list[Finding] = []
+    others: list[Finding] = []
+    for finding in tested:
+        is_found = finding.q_value <= request.rate and _is_material(finding, request.delta)
+        (found if is_found else others).append(finding)
     return Outliers(
         request=request,
-        findings=tuple(sorted(found, key=lambda finding: (finding.q_value, -abs(finding.change)))),
+        findings=tuple(found),
+        nearest=tuple(others[:MOST_ROWS]),
         oddities=tuple(find_oddities(ask, runs, facts, groups)),
         tests=len(tested),
         units=len(units),
         lone=len({unit for group in groups for unit in group.values} - units),
         nodes=tuple(sorted({run.nodes for run in runs if run.nodes})),
         shared=next((one.kind.workload for one in groups if len({unit.node_id for unit in one.values}) > 1), None),
+        caveats=tuple(find_disturbances({"": runs}, facts)),
     )
 
 
@@ -444,7 +454,11 @@ def answer(outliers: Outliers, *, most: int = _MOST_NAMED) -> str:
     figures = counted(outliers.tests, "figure")
     seen = f"{figures} of {outliers.units} nodes or GPUs {'was' if outliers.tests == 1 else 'were'} tested."
     if not by_unit:
-        return f"No node or GPU differs measurably from others of its kind. {seen}"
+        said = f"No node or GPU differs measurably from others of its kind. {seen}"
+        for near in [one for one in outliers.nearest[:1] if one.q_value < 1]:
+            said += f" The least likely by chance: {near.unit.name}, {near.metric.title} {_change(near)} "
+            said += f"(q = {significant(near.q_value, 2)}, found at {outliers.request.rate:g} or less)."
+        return said
     number = f"{len(by_unit)} nodes or GPUs differ" if len(by_unit) > 1 else "One node or GPU differs"
     named = [f"{unit}: {'; '.join(what[:_MOST_NAMED])}." for unit, what in list(by_unit.items())[:most]]
     return " ".join([f"{number} from others of the same kind.", *named, seen])
@@ -461,6 +475,10 @@ def answer_outliers(ask: Ask, **asked: Any) -> Answer:
     return render(find_outliers(ask, Request(**asked)))
 
 
+# Of more nodes a comparison of each has too many rows.
+_MOST_COMPARED = 12
+
+
 def _next(outliers: Outliers) -> str:
     """Return the command that shows the first node that differs beside its peers, else what changed over time."""
     units = [one.unit.name for one in outliers.findings] + [one.unit.name for one in outliers.oddities]
@@ -469,16 +487,17 @@ def _next(outliers: Outliers) -> str:
     if node and "(" not in node:
         return write_command("peers", {}, node)
     chosen = {"--experiment": outliers.request.experiment, "--where": outliers.request.where}
-    if outliers.tests or node:
+    if node or len(outliers.nodes) > _MOST_COMPARED:
         return write_command("history", chosen, *filter(None, [outliers.request.workload]))
-    if outliers.shared:
-        return write_command("compare", {"--by": "node", "--workload": outliers.shared, **chosen})
+    shared = outliers.nearest[0].kind.workload if outliers.nearest else outliers.shared
+    if shared:
+        return write_command("compare", {"--by": "node", "--workload": shared, **chosen})
     return "gpuagent experiment run fleet-check"
 
 
 def render(outliers: Outliers) -> Answer:
     """Return the answer; CSV has a line for each finding and fact."""
-    findings, oddities = _findings(outliers), Table(_FACT, outliers.oddities)
+    findings, oddities = _findings(outliers.findings), Table(_FACT, outliers.oddities)
     # A row for each node and GPU that differs, with what differs most.
     columns = (
         Column(None, "", lambda row: row[0], left=True),
@@ -486,7 +505,8 @@ def render(outliers: Outliers) -> Answer:
         Column(None, "also in", lambda row: "; ".join(row[1][1:_MOST_NAMED]) or None, left=True),
     )
     overview = Table(columns, [[unit, what] for unit, what in _by_unit(outliers).items()], most=MOST_ROWS)
-    tables = (("Figures", findings), ("Facts, not tested", oddities))
+    nearest = _findings(outliers.nearest)
+    tables = (("Figures", findings), ("Facts, not tested", oddities), ("Figures that do not differ measurably", nearest))
     found = [{**line, "what": line["figure"]} for line in findings.records()]
     found += [{**line, "what": line["fact"]} for line in oddities.records()]
     return Answer(
@@ -498,8 +518,9 @@ def render(outliers: Outliers) -> Answer:
             *(Section(heading, [table], is_detail=True) for heading, table in tables if table.rows),
             Section("How to read this", [_legend(outliers)], is_detail=True),
         ],
+        caveats=outliers.caveats,
         next=_next(outliers),
-        more="every figure with its test, and how to read this",
+        more="figures with their tests, and how to read this",
         facts={
             "rate": outliers.request.rate,
             "delta": outliers.request.delta,
@@ -532,8 +553,8 @@ _LINE = (
 )
 
 
-def _findings(outliers: Outliers) -> Table:
-    kinds = [name_kind(finding.kind) for finding in outliers.findings]
+def _findings(findings: Sequence[Finding]) -> Table:
+    kinds = [name_kind(finding.kind) for finding in findings]
     short = dict(zip(kinds, shorten(kinds, _MOST_CHARACTERS), strict=True))
 
     def written(finding: Finding, value: float) -> str:
@@ -557,7 +578,7 @@ def _findings(outliers: Outliers) -> Table:
         Column("parameters", value=lambda one: json.loads(one.kind.parameters or "{}")),
         *(Column(name, value=f"kind.{name}") for name in _KIND),
     )
-    return Table(columns, outliers.findings)
+    return Table(columns, findings)
 
 
 def _legend(outliers: Outliers) -> str:

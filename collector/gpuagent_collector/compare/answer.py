@@ -405,6 +405,16 @@ def _best_sentence(comparison: Comparison, best: Test) -> str:
         by = f"{_how_much(nearest, replace(metric, better=None))} {facet.where(nearest.other.side)}"
         evidence = f"{interval(nearest.judgement.shift)}, {_number(nearest)}"
         return f"{first} ({value}); {shown} shown to be {'lower' if is_higher else 'higher'}, {by} ({evidence})."
+    behind = [test for test in tests if test.judgement.verdict is Verdict.DIFFERS]
+    if behind and best not in behind:
+        worst = max(behind, key=lambda test: abs(test.other.median - test.baseline.median))
+        how = _how_much(worst, replace(metric, better=None))
+        said = f"{workload}: of {len(tests) + 1 + len(ended)} {facet.plural}{failed}, {title} is {how} "
+        said += f"{facet.where(worst.other.side)} {_than(how)} {facet.where(worst.baseline.side)} ({_evidence(worst)})"
+        if behind[1:]:
+            said += f", as {len(behind) - 1} more {'is' if len(behind) == 2 else 'are'} shown to be in the table"
+        hidden = could_hide([test.judgement.shift for test in tests if test not in behind])
+        return f"{said}; the others are without a measurable difference to {baseline}{hidden}."
     how = _how_much(best, replace(metric, better=None))
     than = {
         Verdict.DIFFERS: f"{how} {_than(how)} {facet.where(best.baseline.side)}",
