@@ -321,7 +321,9 @@ def _untested(history: History, title: str) -> str:
     follows = [history.recorded.lacking] if history.recorded and command else []
     if command and missing:
         lacks = "missing run" if missing == 1 else f"{missing} missing runs"
-        follows.append(f"The next command makes the {lacks} of the first setting.")
+        # Elsewhere they would begin another history.
+        there = f", run on {series[0].node}," if len({one.node for one in series}) > 1 else ""
+        follows.append(f"The next command{there} makes the {lacks} of the first setting.")
     takes = f"{2 * LEAST_PART} runs of one setting on one node"
     if history.request.jobs:
         takes = f"{2 * LEAST_PART} jobs of one user and name with as many CPUs, GPUs and nodes"

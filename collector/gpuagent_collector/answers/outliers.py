@@ -506,7 +506,8 @@ def render(outliers: Outliers) -> Answer:
     )
     overview = Table(columns, [[unit, what] for unit, what in _by_unit(outliers).items()], most=MOST_ROWS)
     nearest = _findings(outliers.nearest)
-    tables = (("Figures", findings), ("Facts, not tested", oddities), ("Figures that do not differ measurably", nearest))
+    same = "Figures that do not differ measurably"
+    tables = (("Figures", findings), ("Facts, not tested", oddities), (same, nearest))
     found = [{**line, "what": line["figure"]} for line in findings.records()]
     found += [{**line, "what": line["fact"]} for line in oddities.records()]
     return Answer(

@@ -282,7 +282,10 @@ def _choose(ask: Ask, name: str | None, request: Request) -> Request:
         return replace(request, by="all", workload=name)
     run = find_run(ask, name)
     if run.status is None:
-        raise MisuseError(f"no run, platform, experiment or workload is named {name}; `collector runs` lists the runs")
+        known = "`collector runs` lists the runs"
+        if ask("SELECT 1 FROM nodes WHERE hostname = ? LIMIT 1", [name]):
+            known = f"it is a node: `{write_command('peers', {}, name)}`"
+        raise MisuseError(f"no run, platform, experiment or workload is named {name}; {known}")
     return replace(request, by="run", values=(run.run_id,), every_status=True)
 
 

@@ -19,6 +19,7 @@ from gpuagent_collector.present.answer import in_short, join_sentences
 from gpuagent_collector.present.human import Notation, change, in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
+from gpuagent_collector.runs.arguments import in_order
 from gpuagent_collector.runs.cells import Block, Layout, first_few, tell_apart
 from gpuagent_collector.runs.facets import Facet
 from gpuagent_collector.runs.words import could_hide, interval, percent, spoken, statuses
@@ -204,7 +205,7 @@ def part_table(block: BlockFigures, comparison: Comparison) -> Table | None:
     columns = [Column(None, "", lambda row: f"{_INDENT}{row.metric.title}", left=True)]
     measured: set[str] = set()
     for side, parts in found.items():
-        for part, figures in parts.items():
+        for part, figures in sorted(parts.items(), key=lambda each: in_order(each[0])):
             columns.append(Column(None, f"{side} {part}" if several else part, partial(written, figures)))
             measured.update(figures)
     rows = (shown[metric.name] for metric in METRICS if metric.name in shown and metric.name in measured)

@@ -403,6 +403,9 @@ def _data(ranking: Ranking, reasons: Sequence[Reasons], by: str) -> Table:
 def _standings(ranking: Ranking, facet: Facet) -> Table:
     tied = sum(standing.is_tied for standing in ranking.standings)
     lowest = ranking.standings[0]
+    scores = [one.judgement.shift.estimate for one in ranking.standings if one.judgement]
+    # Ratios of single runs may order sides otherwise than their medians.
+    is_lowest = min(scores, default=1.0) >= 1
     # Named once for all sides.
     options = JOINT.join(part.option for part in facet.joined if part.option)
 
@@ -410,7 +413,7 @@ def _standings(ranking: Ranking, facet: Facet) -> Table:
         if one.worse_by and not one.is_behind:
             return "worse"
         if one.judgement is None and tied > 1:
-            return "lowest" if one is lowest else "baseline"
+            return "lowest" if one is lowest and is_lowest else "baseline"
         return _verdict(one)
 
     def place(one: Standing) -> str:
@@ -446,8 +449,8 @@ def _legend(ranking: Ranking, recommendation: Recommendation) -> Legend:
         weighed = f"geometric mean of {', '.join(map(_weighed, weights.items()))}"
     titles = ", ".join(f"{one.what} per {one.per}" for one in ranking.criteria)
     reference = next(one for one in ranking.standings if one.side == ranking.reference)
-    is_first = reference is ranking.standings[0]
-    against = "the best side" if is_first else recommendation.layout.facet.name_side(reference.side)
+    is_best = reference is ranking.standings[0] and sum(one.is_tied for one in ranking.standings) < 2
+    against = "the best side" if is_best else recommendation.layout.facet.name_side(reference.side)
     line = f"Score: {weighed} ÷ {against}'s."
     if any(one.worse_by and not one.is_behind for one in ranking.standings):
         line += " Worse: by the value of one of its options."

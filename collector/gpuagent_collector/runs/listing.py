@@ -116,7 +116,7 @@ def run_columns(rows: Sequence[Mapping[str, Any]]) -> list[ListColumn]:
         *where_any("load beside it", lambda row: None if row["interference"] == "none" else row["interference"], 10),
         ListColumn(title="environment", show=lambda row: row["environment"], rank=11),
         ListColumn(title="repeat", show=lambda row: row["repeat"] and str(row["repeat"]), rank=12, right=True),
-        ListColumn(title="node", show=_node, rank=13, max_width=24),
+        ListColumn(title="node", show=_node, rank=5 if len(set(map(_node, rows))) > 1 else 13, max_width=24),
         ListColumn(title="limits", show=lambda row: row["limits"], rank=14, max_width=24),
         ListColumn(title="experiment", show=lambda row: row["experiment"], rank=15),
     ]

@@ -150,7 +150,9 @@ def _next(ask: Ask, runs: Sequence[Run]) -> str:
     facet = next((name for name, does in differs.items() if does and (name != "command" or runs[0].command)), None)
     if facet:
         experiments = {run.experiment for run in runs}
-        of_one = len(runs) > 1 and len(experiments) == 1 and experiments.pop()
-        only = f" --experiment {shlex.quote(of_one)}" if of_one else ""
+        of_one = experiments.pop() if len(runs) > 1 and len(experiments) == 1 else None
+        # Other sides may be in other experiments.
+        has_sides = of_one and ask(f"{_FACETS} AND experiment = ?", [workload, of_one])[0][facet]
+        only = f" --experiment {shlex.quote(of_one)}" if of_one and has_sides else ""
         return f"Next: collector compare --workload {shlex.quote(workload)} --by {facet}{only}"
     return f"Next: collector show {shlex.quote(runs[0].run_id if len(runs) == 1 else workload)}"

@@ -91,6 +91,14 @@ def test_few_runs_of_two_commands_are_followed_by_the_bench_that_shows_a_differe
     assert (found.again or "").startswith("gpuagent bench ")
 
 
+def test_the_side_that_differs_is_named_where_the_best_one_does_not(store: SyntheticStore) -> None:
+    node = store.node("alder", "lab")
+    for repeat in range(1, 8):
+        for rate, throughput in (("0.1", 100.0), ("0.2", 98.0 + 4 * (repeat % 2)), ("0.4", 50.0)):
+            run_program(store, node, "--lr", rate, throughput=throughput + repeat % 3, repeat=repeat)
+    assert "throughput is 50 % lower with --lr 0.4 than with --lr 0.1" in answer(compared(store, by="command"))
+
+
 def test_options_of_an_incomplete_sweep_have_no_effect_of_their_own(store: SyntheticStore) -> None:
     node = store.node("alder", "lab")
     for repeat in range(1, 8):

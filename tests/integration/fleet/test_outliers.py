@@ -44,6 +44,8 @@ def test_a_sound_fleet_has_no_outliers_and_other_parameters_are_another_kind(sto
     assert (outliers.findings, outliers.oddities) == ((), ())
     assert (outliers.units, outliers.lone) == (NODES, 1)
     assert answer(outliers).startswith("No node or")
+    assert [one.q_value for one in outliers.nearest] == sorted(one.q_value for one in outliers.nearest)
+    assert outliers.nearest[0].q_value > Request().rate
     assert render(outliers).next == "collector history"
 
 

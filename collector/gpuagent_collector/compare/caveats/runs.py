@@ -12,7 +12,7 @@ from gpuagent_collector.metrics import BY_NAME
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.runs.arguments import differing_arguments, identify_command, write_argument
-from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, cancelled_caveat
+from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, cancelled_caveat, first_few
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import CONDITIONS, FACETS, Facet, can_name
 from gpuagent_collector.runs.job_runs import are_jobs
@@ -242,7 +242,7 @@ def not_interleaved(evidence: Evidence) -> Iterator[Caveat]:
             text="runs before and after an event cannot take turns: whatever else changed then may be the difference",
             remedy="look at nodes without the event, `collector history`, and what else differs below",
         )
-    elif any(map(_is_sequential, evidence.layout.blocks)):
+    elif any(map(_is_sequential, {id(test.block): test.block for test in evidence.figures.tests}.values())):
         remedy = "make one run on each side in turn, as gpuagent bench does"
         if are_jobs(evidence.layout.run_ids):
             remedy = "compare jobs that ran on the same days"
@@ -281,7 +281,7 @@ def joined(evidence: Evidence) -> Iterator[Caveat]:
     # Those on both sides of an event were never one experiment.
     if sides and not evidence.layout.facet.in_time:
         runs, percent = again.total(), significant(100 * evidence.figures.alpha)
-        names = ", ".join(map(evidence.layout.facet.name_side, sides))
+        names = first_few(list(map(evidence.layout.facet.name_side, sides)), 3)
         whole = _whole_experiments(evidence, repeated)
         remedy = "run a new experiment, and compare it alone"
         if whole:
@@ -293,8 +293,8 @@ def joined(evidence: Evidence) -> Iterator[Caveat]:
             remedy = f"{spoken(metric, None)} changed in the meantime, see `{history}`; {remedy}"
         yield Caveat(
             code="joined",
-            text=f"{counted(runs, 'run')} of {names} repeat earlier ones: if made after a look "
-            f"at those, more than {percent} % of cases have a false 'differs'",
+            text=f"{counted(runs, 'run')} of {names} {'repeats' if runs == 1 else 'repeat'} earlier ones: if made "
+            f"after a look at those, more than {percent} % of cases have a false 'differs'",
             remedy=remedy,
         )
 
