@@ -143,7 +143,8 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> in
     )
     bench.check()
     if program and len(content["workloads"]) == 1:
-        click.echo("gpuagent: one command, so nothing to compare; quote braces, '{a,b}', or give --vary", err=True)
+        several = "to compare, quote braces, '{a,b}', or give --vary"
+        click.echo(f"gpuagent: one command, so it is only repeated; {several}", err=True)
     return bench.run(anew=anew)
 
 

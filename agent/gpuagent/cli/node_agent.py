@@ -151,7 +151,7 @@ def report_undelivered(agent: "Agent") -> bool:
         click.echo(f"gpuagent: messages lost: {agent.lost}; cannot write to {agent.spool_directory}", err=True)
     if agent.undelivered:
         # The uplink has printed its error, or the collector's trouble, already.
-        later = "`gpuagent start`, or the next run on this node, delivers them"
+        later = "with a collector (`collector serve`), `gpuagent start` or the next run on this node delivers them"
         if agent.config.beside:
             later = f"run `collector import {agent.spool_directory}` on the collector's machine"
         is_known = agent.uplink.last_error or agent.uplink.trouble

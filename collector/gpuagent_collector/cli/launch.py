@@ -171,6 +171,7 @@ class _Launch:
         from gpuagent_collector.launching.progress import RunProgress, read_progress, runs_to_json
         from gpuagent_collector.launching.show import ENDED_RUN_COLUMNS, Lines, LiveTable
         from gpuagent_collector.present.terminal import plain_console
+        from gpuagent_collector.runs.words import write_command
 
         accepted, refusals = self._offer(lambda sessions: self.client.launch(sessions, spec))
         runs: Sequence[RunProgress] = [
@@ -191,6 +192,9 @@ class _Launch:
             with LiveTable(console) if self.wait and is_live else nullcontext(Lines()) as display:
                 runs = self._follow(runs, look, display, "the runs continue", spec.experiment)
         _print_work(runs, ENDED_RUN_COLUMNS, runs_to_json(runs, refusals) if as_json else None)
+        if self.wait and runs and not as_json:
+            name = spec.experiment if spec.experiment and runs[1:] else runs[0].run_id
+            print_error(f"Next: {write_command('show', {}, name)}")
         has_failed = self.wait and not all(run.has_succeeded for run in runs)
         return int(bool(refusals) or not runs or has_failed)
 
