@@ -12,9 +12,10 @@ from statistics import median
 from typing import Any
 
 from gpuagent_collector.choices import Stat
+from gpuagent_collector.compare.caveats import find_disturbances
 from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
 from gpuagent_collector.metrics import BY_NAME, Metric, hint_at
-from gpuagent_collector.present.answer import Answer, Legend, Section
+from gpuagent_collector.present.answer import Answer, Caveat, Legend, Section
 from gpuagent_collector.present.human import change, in_unit, notation, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask
@@ -113,6 +114,7 @@ class History:
     Attributes:
         recorded: the options of the runs of the first work; None: some series is tested.
         without: workloads none of whose runs has the metric that was chosen for all of them.
+        caveats: what else may be a change, where one is shown.
     """
 
     request: Request
@@ -122,6 +124,7 @@ class History:
     series: tuple[Series, ...]
     recorded: Recorded | None
     without: tuple[str, ...]
+    caveats: tuple[Caveat, ...]
 
     @property
     def first_work(self) -> tuple[Series, ...]:
@@ -163,6 +166,7 @@ def study_history(ask: Ask, request: Request) -> History:
         _make_series(members, starts, values, is_daily, states, level, facts.unit(members, metric))
         for members, starts, values, is_daily in valued
     ]
+    has_changed = any(one.levels[1:] for one in series)
     history = History(
         request=request,
         metric=metric,
@@ -173,6 +177,7 @@ def study_history(ask: Ask, request: Request) -> History:
         without=()
         if request.metric
         else tuple(sorted({run.workload for run in runs} - {one.workload for one in series})),
+        caveats=tuple(find_disturbances({"": runs}, facts)) if has_changed and not request.jobs else (),
     )
     if tested or request.jobs:
         return history
@@ -363,6 +368,7 @@ def render(history: History) -> Answer:
             ),
             Section("How to read this", [legend], is_detail=True),
         ],
+        caveats=history.caveats,
         next=_next(history),
         more="each history with its levels and how to read this",
         facts={

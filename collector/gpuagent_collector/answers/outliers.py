@@ -341,7 +341,7 @@ class Outliers:
         lone: number of nodes and GPUs without: fewer than five of their kind.
         nodes: names of the nodes with runs.
         shared: the workload that several nodes ran alike; None: there is none.
-        caveats: what else may make figures differ.
+        caveats: what else scatters figures, where none is found to differ.
     """
 
     request: Request
@@ -388,7 +388,7 @@ def find_outliers(ask: Ask, request: Request) -> Outliers:
         lone=len({unit for group in groups for unit in group.values} - units),
         nodes=tuple(sorted({run.nodes for run in runs if run.nodes})),
         shared=next((one.kind.workload for one in groups if len({unit.node_id for unit in one.values}) > 1), None),
-        caveats=tuple(find_disturbances({"": runs}, facts)),
+        caveats=() if found else tuple(find_disturbances({"": runs}, facts)),
     )
 
 
