@@ -287,8 +287,11 @@ def _split_step(figures: Figures) -> dict[str, Floats]:
     if busy_percent is None:
         if waits is None:
             return {}
-        waiting = np.minimum(waits, 100) / 100
-        return {"data": step * waiting, "computing": step * (1 - waiting)}
+        data = step * np.minimum(waits, 100) / 100
+        if "process_cpu_cores" not in figures:
+            return {"data": data, "computing": step - data}
+        computing = np.minimum(step - data, step * np.minimum(figures["process_cpu_cores"], 1.0))
+        return {"data": data, "computing": computing, "waiting": step - data - computing}
     parts = _split_gpu(step, np.minimum(busy_percent, 100), figures, is_own=traced is not None)
     # Samples tell that some kernel ran, and not how long each took.
     busy = "gpu" if traced is None else "kernels"

@@ -243,7 +243,9 @@ def not_interleaved(evidence: Evidence) -> Iterator[Caveat]:
             remedy="look at nodes without the event, `collector history`, and what else differs below",
         )
     elif any(map(_is_sequential, {id(test.block): test.block for test in evidence.figures.tests}.values())):
-        remedy = "make one run on each side in turn, as gpuagent bench does"
+        remedy = "make one run on each side in turn"
+        if not evidence.layout.facet.names & {"platform", "node", "device"}:
+            remedy += ", as gpuagent bench does"
         if are_jobs(evidence.layout.run_ids):
             remedy = "compare jobs that ran on the same days"
         yield Caveat(
