@@ -247,11 +247,14 @@ class PrintedSteps:
         return self._series.setdefault((pattern.name, kind), Series(pattern))
 
     def finish(self) -> None:
-        """Write the events of the best series: of a program's own lines rather than of a bar, then of the longest."""
+        """Write the events of the best series: one with times, of a program's own lines, and then the longest."""
         found = [series for series in self._series.values() if series.lines >= _MIN_MARKS]
         if not found:
             return
-        best = max(found, key=lambda series: (not series.pattern.is_bar, series.seconds, len(series.marks)))
+        best = max(
+            found,
+            key=lambda one: (len(one.marks) >= _MIN_MARKS, not one.pattern.is_bar, one.seconds, len(one.marks)),
+        )
         # Of lines that were all written at once, only the metrics are known. Where the count begins anew, such as
         # with an epoch, there is a cut.
         pairs = itertools.pairwise(best.marks if len(best.marks) >= _MIN_MARKS else [])

@@ -185,6 +185,11 @@ def test_lines_that_were_all_read_at_once_have_metrics_and_no_times(tmp_path: Pa
     assert len(events_of(tmp_path, "metric")) == 40
 
 
+def test_a_bar_with_times_goes_before_own_lines_that_were_all_read_at_once(tmp_path: Path) -> None:
+    together = b"".join(excerpt("pytorch-mnist"))
+    assert str(read_slowly(tmp_path, [*excerpt("tqdm"), together]).digest.steps).endswith("(pattern tqdm)")
+
+
 def test_beyond_the_bound_lines_are_dropped_evenly_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpuagent.runs.printed.MAX_LINES", 8)
     lines = [b"step %d: loss %d\n" % (number, 100 - number) for number in range(40)]
