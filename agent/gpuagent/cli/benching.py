@@ -120,8 +120,8 @@ class Bench:
         is_foreign = uses_collector and "collector" not in self.given and is_refused(self.config)
         if is_foreign:
             uses_collector = False
-            listens = f"the collector at {self.config.collector} refuses this user"
-            click.echo(f"gpuagent: {listens}, so this bench stores in {_STORE}", err=True)
+            rejects = f"the collector at {self.config.collector} does not answer this user"
+            click.echo(f"gpuagent: {rejects}, so this bench stores in {_STORE}", err=True)
         store = self.store or _STORE
         place = self.config.collector if uses_collector else store_place(store)
         # What began in one place goes on there.

@@ -26,6 +26,9 @@ _CONNECT_SECONDS = 2.0
 # Usually it takes one or two to start.
 _SILENT_SECONDS = 5.0
 
+# A collector that takes longer for the shortest query is busy.
+_ANSWER_SECONDS = 20.0
+
 
 def find_collector_command() -> str | None:
     """Return the path of the program `collector`; None: it is not installed here."""
@@ -51,12 +54,16 @@ def is_reachable(addresses: str) -> bool:
 
 
 def is_refused(config: "AgentConfig") -> bool:
-    """Return whether the collector answers no query of this user; False where `collector` is not installed."""
+    """Return whether the collector rejects a query of this user; False: it is slow, or `collector` is not installed."""
     program = find_collector_command()
     if program is None:
         return False
     words = [program, "query", "sql", "SELECT 1", *connection_words(config)]
-    return subprocess.run(words, capture_output=True, check=False).returncode != 0
+    try:
+        asked = subprocess.run(words, capture_output=True, timeout=_ANSWER_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    return asked.returncode != 0
 
 
 @contextlib.contextmanager
