@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gpuagent_collector.metrics import BY_NAME, ITEMS, STEPS, Metric, hint_at
 from gpuagent_collector.metrics.result import SERVING
 from gpuagent_collector.prices.runs import why_unpriced
-from gpuagent_collector.runs.arguments import identify_command, parse_arguments, record_command
+from gpuagent_collector.runs.arguments import Command, identify_command, parse_arguments, record_command
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, Cell, Layout, match_runs
 from gpuagent_collector.runs.data import Facts, Run, distinct
 from gpuagent_collector.runs.specs import SpecRow
@@ -198,8 +198,7 @@ def compute_figures(
     """
     # Each look could have been the last: errors at all of them together are at most alpha (Bonferroni).
     alpha /= layout.looks
-    units = throughput_units(layout.runs, facts)
-    unit = units.pop() if len(units) == 1 else ITEMS
+    unit = facts.unit(layout.runs, BY_NAME["throughput"])
     known = tuple(replace(each, unit=unit) if each.name == "throughput" else each for each in facts.known)
     if unit == STEPS:
         known = tuple(replace(each, title=each.title.replace("million items", "million steps")) for each in known)
@@ -331,30 +330,37 @@ def _are_commands_apart(contest: Contest, figures_of: FiguresOf, known: Pairs, d
     return any(abs(log(each.estimate)) > log1p(delta) for each in middles if each.scale is Scale.RATIO)
 
 
-def throughput_units(runs: Sequence[Run], facts: Facts) -> set[str]:
-    """Return the different units of the runs' throughputs, such as items/s and steps/s."""
-    has_any = ~np.isnan(facts.column(runs, "throughput"))
-    return {facts.units.get(run.run_id) or ITEMS for run in compress(runs, has_any)}
+# Names of arguments that decide how much a step does: --batch-size and --bs, but neither --batches nor --batch-norm.
+_SIZE_OF_STEP = re.compile(r".*batch[-_]?size.*|.*accum.*|((mini|micro|global)[-_]?)?batch|[mg]?bsz?", re.IGNORECASE)
+# Those of steps beside the training.
+_EVALUATION = re.compile(r"(?<![a-z])(eval|test|val)", re.IGNORECASE)
 
 
-# Arguments of a program that decide how much a step does.
-_SIZES_OF_STEPS = re.compile(r"batch|accum|^-{0,2}bs$")
-
-
-def do_steps_differ(runs: Sequence[Run], facts: Facts) -> bool:
-    """Return whether runs only count steps, and their commands have other batch sizes: other work in each step."""
-    if throughput_units(runs, facts) != {STEPS}:
+def do_steps_differ(block: Block, facts: Facts) -> bool:
+    """Return whether its sides only count steps, and their commands have other batch sizes: other work in a step."""
+    sizes: set[frozenset[Command]] = set()
+    for cell in block.cells:
+        if cell.runs:
+            sizes.add(frozenset(_find_sizes(command) for command in {run.command for run in cell.runs}))
+    # Where all sides have the same ones, each command is compared with itself.
+    if len(sizes) < 2:
         return False
-    sizes = set()
-    for command in {run.command for run in runs}:
-        given = parse_arguments(command).items()
-        sizes.add(frozenset((name, value) for name, value in given if _SIZES_OF_STEPS.search(name)))
-    return len(sizes) > 1
+    return facts.throughput_units([run for cell in block.cells for run in cell.runs]) == {STEPS}
+
+
+def _find_sizes(command: Command) -> Command:
+    """Return the arguments of a command that decide how much a step does, in the order of their names."""
+    found = []
+    for name, value in sorted(parse_arguments(command).items()):
+        # Of a configuration's train.batch_size the last part.
+        if _SIZE_OF_STEP.fullmatch(name.lstrip("-").rpartition(".")[2]) and not _EVALUATION.search(name):
+            found.append(f"{name}={value}")
+    return tuple(found)
 
 
 def name_work(runs: Sequence[Run], facts: Facts) -> str:
     """Return the unit of work of the runs' throughputs: step where all of them count steps, else item."""
-    return "step" if throughput_units(runs, facts) == {STEPS} else "item"
+    return "step" if facts.throughput_units(runs) == {STEPS} else "item"
 
 
 # Of the metrics in an error.
@@ -378,7 +384,7 @@ def _choose_primary(layout: Layout, facts: Facts, known: Mapping[str, Metric], n
         raise MisuseError(_why_unknown(name, known, facts))
     found = _contestants if layout.is_compared else _sides_with
     usual = default_primaries(layout.blocks)
-    if layout.is_compared and do_steps_differ(layout.runs, facts):
+    if layout.is_compared and any(do_steps_differ(block, facts) for block in layout.blocks):
         usual = DEFAULT_PRIMARIES[1:]
     for candidate in [name] if name else usual:
         if any(found(block, facts, known[candidate]) for block in layout.blocks):

@@ -141,10 +141,14 @@ class Facts:
         """Return the unit of a metric in these runs: that of their throughput where they count the same items."""
         if metric.unit != ITEMS:
             return metric.unit
+        units = self.throughput_units(runs)
+        return units.pop() if len(units) == 1 else ITEMS
+
+    def throughput_units(self, runs: Iterable[Run]) -> set[str]:
+        """Return the different units of the runs' throughputs, such as items/s and steps/s."""
         runs = list(runs)
-        having = compress(runs, ~np.isnan(self.column(runs, "throughput")))
-        units = set(map(self.units.get, map(run_id_of, having)))
-        return units.pop() or ITEMS if len(units) == 1 else ITEMS
+        has_any = ~np.isnan(self.column(runs, "throughput"))
+        return {self.units.get(run.run_id) or ITEMS for run in compress(runs, has_any)}
 
     def column(self, runs: Sequence[Run], metric: str) -> Floats:
         """Return the figure of each run; NaN: absent."""

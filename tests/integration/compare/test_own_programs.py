@@ -1,6 +1,7 @@
 """Comparisons of programs of the user's own: their name is what they have in common."""
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -164,12 +165,26 @@ def test_a_throughput_in_steps_has_its_unit_and_no_run_is_compared_with_another_
     assert "items/s and in" in texts(mixed)
 
 
-@pytest.mark.parametrize(("option", "metric"), [("--batch-size", "run_seconds"), ("--lr", "throughput")])
+@pytest.mark.parametrize(
+    ("option", "metric"),
+    [
+        ("--batch-size", "run_seconds"),
+        ("++train.batch_size", "run_seconds"),
+        ("--gradient-accumulation-steps", "run_seconds"),
+        ("--bs", "run_seconds"),
+        ("--lr", "throughput"),
+        ("--batches", "throughput"),
+        ("--batch-norm", "throughput"),
+        ("--eval-batch-size", "throughput"),
+    ],
+)
 def test_steps_of_other_batch_sizes_are_not_compared(store: SyntheticStore, option: str, metric: str) -> None:
     node = store.node("alder-node", "alder")
     for repeat in range(1, 8):
         for value, rate in (("32", 250.0), ("128", 180.0)):
-            run = own("python", "train.py", option, value, throughput=rate + repeat, repeat=repeat, experiment="e")
+            run = own(
+                "python", "train.py", f"{option}={value}", throughput=rate + repeat, repeat=repeat, experiment="e"
+            )
             store.next_run(node, **run)
     for row in store.rows["results"]:
         row["unit"] = "steps/s" if row["name"] == "throughput" else row["unit"]
@@ -180,6 +195,17 @@ def test_steps_of_other_batch_sizes_are_not_compared(store: SyntheticStore, opti
     assert per_run.rankings[0].criteria[0].source == metric
     if metric == "run_seconds":
         assert "other_steps" in codes(compared(store, by="command", metric="throughput"))
+
+
+def test_steps_of_the_batch_sizes_that_both_sides_have_are_compared(store: SyntheticStore) -> None:
+    nodes = [store.node(f"{platform}-node", platform) for platform in ("alder", "birch")]
+    for node, size in product(nodes, ("32", "128")):
+        for rate in range(250, 257):
+            store.next_run(node, **own("python", "train.py", "--batch-size", size, throughput=float(rate)))
+    for row in store.rows["results"]:
+        row["unit"] = "steps/s" if row["name"] == "throughput" else row["unit"]
+    comparison = compared(store)
+    assert (comparison.figures.primary.name, "other_steps" in codes(comparison)) == ("throughput", False)
 
 
 def test_a_plan_leaves_commands_without_its_metric_aside(store: SyntheticStore) -> None:

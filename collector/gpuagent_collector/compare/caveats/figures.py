@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES, Evidence, do_steps_differ, throughput_units
+from gpuagent_collector.compare.figures import Evidence, do_steps_differ
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.prices.price import currencies_of
@@ -97,15 +97,16 @@ def unmatched(evidence: Evidence) -> Iterator[Caveat]:
 
 def fell_back(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where another metric than the usual one was tested."""
-    primary = evidence.figures.primary.name
-    if primary in DEFAULT_PRIMARIES and do_steps_differ(evidence.layout.runs, evidence.facts):
-        tested = "" if primary == "throughput" else ", so the duration of whole runs was tested"
+    figures = evidence.figures
+    do_differ = any(do_steps_differ(block, evidence.facts) for block in evidence.layout.blocks)
+    if do_differ and (figures.fell_back or figures.primary.name == "throughput"):
+        tested = ", and the duration of whole runs was tested" if figures.fell_back else ""
         yield Caveat(
             code="other_steps",
-            text=f"the batch sizes differ, and a step of a larger batch is more work: steps/s compare nothing{tested}",
-            remedy="let it print the samples done, and name them: `--pattern 'step {step} samples {items}'`",
+            text=f"the batch sizes differ, and a step of a larger batch is more work: steps/s say nothing{tested}",
+            remedy="let it print the number of samples, and name it: `--pattern 'step {step} samples {items}'`",
         )
-    elif evidence.figures.fell_back and not are_jobs(evidence.layout.run_ids):
+    elif figures.fell_back and not are_jobs(evidence.layout.run_ids):
         is_own = all(run.command for runs in evidence.sides.values() for run in runs)
         yield Caveat(
             code="no_throughput",
@@ -120,7 +121,7 @@ def mixed_units(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where throughputs of several units are compared: a workload's are, those of two workloads are not."""
     units: set[str] = set()
     for block in evidence.layout.blocks:
-        found = throughput_units([run for cell in block.cells for run in cell.runs], evidence.facts)
+        found = evidence.facts.throughput_units(run for cell in block.cells for run in cell.runs)
         units.update(found if len(found) > 1 else ())
     if units and evidence.layout.is_compared:
         is_known = evidence.has_everywhere("run_seconds")
