@@ -5,14 +5,13 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import compress
 from math import isnan, log, log1p
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuagent_collector.metrics import BY_NAME, ITEMS, STEPS, Metric, hint_at
+from gpuagent_collector.metrics import BY_NAME, STEPS, Metric, hint_at
 from gpuagent_collector.metrics.result import SERVING
 from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.runs.arguments import Command, identify_command, parse_arguments, record_command
