@@ -55,10 +55,12 @@ def compare_what_differs(ask: Ask, request: Request) -> Comparison:
     if request.is_usual and is_free and not facet:
         # Runs beside a sweep, such as searches of the same server, differ in more than it does.
         experiments = Counter(run.experiment for run in comparison.layout.runs if run.experiment)
-        for largest, _ in experiments.most_common(1):
-            facet = find_sweep(comparison.layout, largest)
-            alone = largest if facet else None
-    if is_free and (facet == "command" or comparison.layout.facet.is_of_arguments):
+        if experiments:
+            alone = experiments.most_common(1)[0][0]
+            facet = find_sweep(comparison.layout, alone)
+        if not facet:
+            alone = None
+    elif is_free and (facet == "command" or comparison.layout.facet.is_of_arguments):
         alone = find_experiment(comparison.layout)
     if not facet and not alone:
         return comparison
@@ -78,15 +80,21 @@ def find_sweep(layout: Layout, experiment: str | None = None) -> str | None:
 
     Args:
         layout: all runs of one workload on one side, or else they are no sweep.
-        experiment: leave the settings aside that it has no run with; None: look at all.
+        experiment: look at its runs alone; None: at all.
     """
-    blocks = layout.blocks
-    if len(layout.sides) > 1 or any(block.workload != blocks[0].workload for block in blocks):
+    workload = layout.blocks[0].workload
+    if len(layout.sides) > 1 or any(block.workload != workload for block in layout.blocks):
         return None
-    if experiment:
-        blocks = tuple(block for block in blocks if any(run.experiment == experiment for run in block.cells[0].runs))
+    blocks = []
+    commands_of = []
+    for block in layout.blocks:
+        runs = [run for cell in block.cells for run in cell.runs]
+        commands = {run.command for run in runs if experiment in (None, run.experiment)}
+        if commands:
+            blocks.append(block)
+            commands_of.append(commands)
     first = blocks[0]
-    if len({run.command for cell in first.cells for run in cell.runs}) > 1:
+    if len(commands_of[0]) > 1:
         return "command"
     names = dict.fromkeys(name for block in blocks for name in distinguishing(block.parameters, [first.parameters]))
     held = dict.fromkeys(name for block in blocks for name in distinguishing(block.held, [first.held]))
