@@ -340,7 +340,7 @@ class Outliers:
         units: number of nodes and GPUs with tested figures.
         lone: number of nodes and GPUs without: fewer than five of their kind.
         nodes: names of the nodes with runs.
-        shared: the workload that several nodes ran alike; None: there is none.
+        shared: a workload that several nodes ran alike, if possible that of the nearest figure; None: there is none.
         caveats: what else scatters figures, where none is found to differ.
     """
 
@@ -376,8 +376,12 @@ def find_outliers(ask: Ask, request: Request) -> Outliers:
     found: list[Finding] = []
     others: list[Finding] = []
     for finding in tested:
-        is_found = finding.q_value <= request.rate and _is_material(finding, request.delta)
-        (found if is_found else others).append(finding)
+        if finding.q_value <= request.rate and _is_material(finding, request.delta):
+            found.append(finding)
+        else:
+            others.append(finding)
+    shared = [one.kind.workload for one in groups if len({unit.node_id for unit in one.values}) > 1]
+    shared.sort(key=lambda workload: not others or workload != others[0].kind.workload)
     return Outliers(
         request=request,
         findings=tuple(found),
@@ -387,7 +391,7 @@ def find_outliers(ask: Ask, request: Request) -> Outliers:
         units=len(units),
         lone=len({unit for group in groups for unit in group.values} - units),
         nodes=tuple(sorted({run.nodes for run in runs if run.nodes})),
-        shared=next((one.kind.workload for one in groups if len({unit.node_id for unit in one.values}) > 1), None),
+        shared=shared[0] if shared else None,
         caveats=() if found else tuple(find_disturbances({"": runs}, facts)),
     )
 
@@ -455,13 +459,21 @@ def answer(outliers: Outliers, *, most: int = _MOST_NAMED) -> str:
     seen = f"{figures} of {outliers.units} nodes or GPUs {'was' if outliers.tests == 1 else 'were'} tested."
     if not by_unit:
         said = f"No node or GPU differs measurably from others of its kind. {seen}"
-        for near in [one for one in outliers.nearest[:1] if one.q_value < 1]:
+        near = outliers.nearest[0] if outliers.nearest else None
+        if near and near.q_value < 1:
             said += f" The least likely by chance: {near.unit.name}, {near.metric.title} {_change(near)} "
-            said += f"(q = {significant(near.q_value, 2)}, found at {outliers.request.rate:g} or less)."
+            limit = f"found at {outliers.request.rate:g} or less"
+            if near.q_value <= outliers.request.rate:
+                limit = f"but {percent(outliers.request.delta)} or less does not count"
+            said += f"(q: {_write_q(near.q_value)}, {limit})."
         return said
     number = f"{len(by_unit)} nodes or GPUs differ" if len(by_unit) > 1 else "One node or GPU differs"
     named = [f"{unit}: {'; '.join(what[:_MOST_NAMED])}." for unit, what in list(by_unit.items())[:most]]
     return " ".join([f"{number} from others of the same kind.", *named, seen])
+
+
+def _write_q(rate: float) -> str:
+    return "< 0.0001" if rate < 0.0001 else significant(rate, 2)
 
 
 def _change(finding: Finding) -> str:
@@ -487,11 +499,10 @@ def _next(outliers: Outliers) -> str:
     if node and "(" not in node:
         return write_command("peers", {}, node)
     chosen = {"--experiment": outliers.request.experiment, "--where": outliers.request.where}
-    if node or len(outliers.nodes) > _MOST_COMPARED:
+    if outliers.shared and not node and len(outliers.nodes) <= _MOST_COMPARED:
+        return write_command("compare", {"--by": "node", "--workload": outliers.shared, **chosen})
+    if outliers.tests or node:
         return write_command("history", chosen, *filter(None, [outliers.request.workload]))
-    shared = outliers.nearest[0].kind.workload if outliers.nearest else outliers.shared
-    if shared:
-        return write_command("compare", {"--by": "node", "--workload": shared, **chosen})
     return "gpuagent experiment run fleet-check"
 
 
@@ -505,9 +516,8 @@ def render(outliers: Outliers) -> Answer:
         Column(None, "also in", lambda row: "; ".join(row[1][1:_MOST_NAMED]) or None, left=True),
     )
     overview = Table(columns, [[unit, what] for unit, what in _by_unit(outliers).items()], most=MOST_ROWS)
-    nearest = _findings(outliers.nearest)
-    same = "Figures that do not differ measurably"
-    tables = (("Figures", findings), ("Facts, not tested", oddities), (same, nearest))
+    others = ("Figures that are not found, the least likely by chance first", _findings(outliers.nearest))
+    tables = (("Figures", findings), ("Facts, not tested", oddities), others)
     found = [{**line, "what": line["figure"]} for line in findings.records()]
     found += [{**line, "what": line["fact"]} for line in oddities.records()]
     return Answer(
@@ -573,7 +583,7 @@ def _findings(findings: Sequence[Finding]) -> Table:
         *map(Column, ("value", "usual")),
         Column("metric_unit", value="metric.unit"),
         Column("change_percent", value=lambda one: 100 * one.change),
-        Column("q_value", "q", show=lambda rate: "< 0.0001" if rate < 0.0001 else significant(rate, 2)),
+        Column("q_value", "q", show=_write_q),
         *map(Column, ("units", "runs")),
         Column("workload", value="kind.workload"),
         Column("parameters", value=lambda one: json.loads(one.kind.parameters or "{}")),
@@ -593,7 +603,8 @@ def _legend(outliers: Outliers) -> str:
         f"A unit is a node or a GPU. Each value is the median of its last {counted(request.last, 'run')} of the same "
         "workload, parameters, GPU model and circumstances, beside the median of its kind. Found: figures further from "
         f"it than chance explains, at a false discovery rate of {percent(request.rate)} over all that were tested (q: "
-        f"Benjamini and Hochberg), and by more than {percent(request.delta)}. It assumes that sound "
+        f"Benjamini and Hochberg), and by more than {percent(request.delta)}. Where only "
+        "worse values are a concern, better ones have a q of 1. It assumes that sound "
         f"units scatter with tails no heavier than Student's t with 5 degrees of freedom.{lone}"
     )
 

@@ -46,6 +46,11 @@ def test_a_sound_fleet_has_no_outliers_and_other_parameters_are_another_kind(sto
     assert answer(outliers).startswith("No node or")
     assert [one.q_value for one in outliers.nearest] == sorted(one.q_value for one in outliers.nearest)
     assert outliers.nearest[0].q_value > Request().rate
+    assert "found at 0.05 or less" in answer(outliers)
+    # A distance that is certain, and too small to be found.
+    near = find_outliers(stores["sound"].ask, Request(rate=0.999, delta=0.9))
+    assert (near.findings, near.nearest[0].q_value < 0.999) == ((), True)
+    assert "90 % or less does not count" in answer(near)
     assert render(outliers).next == "collector history"
 
 
