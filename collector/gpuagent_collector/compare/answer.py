@@ -393,10 +393,10 @@ def _best_sentence(comparison: Comparison, best: Test) -> str:
         # What is said is of the others.
         tests = tuple(test for test in tests if test not in few)
         failed += " with enough runs"
-    first = f"{workload}: of {len(tests) + 1 + len(ended)} {facet.plural}{failed}, "
-    first += f"{title} is {'highest' if is_higher else 'lowest'} {facet.where(figure.side)}"
+    among = f"{workload}: of {len(tests) + 1 + len(ended)} {facet.plural}{failed}, {title} is"
+    first = f"{among} {'highest' if is_higher else 'lowest'} {facet.where(figure.side)}"
+    behind = [test for test in tests if test.judgement.verdict is Verdict.DIFFERS]
     if is_baseline:
-        behind = [test for test in tests if test.judgement.verdict is Verdict.DIFFERS]
         if not behind:
             return f"{first} ({value}); no other is shown to differ."
         shown = "all others are"
@@ -406,16 +406,17 @@ def _best_sentence(comparison: Comparison, best: Test) -> str:
         by = f"{_how_much(nearest, replace(metric, better=None))} {facet.where(nearest.other.side)}"
         evidence = f"{interval(nearest.judgement.shift)}, {_number(nearest)}"
         return f"{first} ({value}); {shown} shown to be {'lower' if is_higher else 'higher'}, {by} ({evidence})."
-    behind = [test for test in tests if test.judgement.verdict is Verdict.DIFFERS]
     if behind and best not in behind:
         worst = max(behind, key=lambda test: abs(test.other.median - test.baseline.median))
         how = _how_much(worst, replace(metric, better=None))
-        said = f"{workload}: of {len(tests) + 1 + len(ended)} {facet.plural}{failed}, {title} is {how} "
-        said += f"{facet.where(worst.other.side)} {_than(how)} {facet.where(worst.baseline.side)} ({_evidence(worst)})"
+        said = f"{among} {how} {facet.where(worst.other.side)} {_than(how)} {facet.where(worst.baseline.side)}"
+        said += f" ({_evidence(worst)}); "
         if behind[1:]:
-            said += f", as {len(behind) - 1} more {'is' if len(behind) == 2 else 'are'} shown to be in the table"
-        hidden = could_hide([test.judgement.shift for test in tests if test not in behind])
-        return f"{said}; the others are without a measurable difference to {baseline}{hidden}."
+            said += f"{len(behind) - 1} more {'differs' if len(behind) == 2 else 'differ'} too; "
+        others = [test for test in tests if test not in behind]
+        said += "the other one is" if len(others) == 1 else "the others are"
+        hidden = could_hide([test.judgement.shift for test in others])
+        return f"{said} without a measurable difference to {baseline}{hidden}."
     how = _how_much(best, replace(metric, better=None))
     than = {
         Verdict.DIFFERS: f"{how} {_than(how)} {facet.where(best.baseline.side)}",
