@@ -21,7 +21,7 @@ from gpuagent_collector.present.answer import Answer, Caveat, Section
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table, data_table
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import USUAL_REPEATS, Command, parse_arguments
+from gpuagent_collector.runs.arguments import USUAL_REPEATS, Command, differing_arguments
 from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, first_few, match_runs, tell_apart
 from gpuagent_collector.runs.columns import Floats
 from gpuagent_collector.runs.data import Facts, Run, load_facts, load_figures
@@ -161,11 +161,10 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
         if plans:
             plans.sort(key=lambda plan: -plan.runs)
             planned = [[run for cell in plan.block.cells for run in cell.runs] for plan in plans]
-            recorded = find_recorded(ask, [run.run_id for run in planned[0]])
-            having = {plan.block.workload for plan in plans}
             # Runs of other commands may lack the metric.
-            has_metric = ~np.isnan(facts.column(planned[0], metric.name))
-            first = list(compress(planned[0], has_metric))
+            first = list(compress(planned[0], ~np.isnan(facts.column(planned[0], metric.name))))
+            having = compress(succeeded, ~np.isnan(facts.column(succeeded, metric.name)))
+            recorded = find_recorded(ask, [run.run_id for run in first])
             caveats = find_plan_caveats(ask, list(chain.from_iterable(planned)), runs)
             return Plan(
                 question=question,
@@ -175,7 +174,7 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
                 caveats=tuple(caveats),
                 commands=tuple(command for command, _ in Counter(run.command for run in first).most_common()),
                 undecided=_find_undecided(first, facts, metric, question.level),
-                lacking=tuple(sorted({block.workload for block in known} - having)),
+                lacking=tuple(sorted({block.workload for block in known} - {run.workload for run in having})),
             )
     if question.metric is None and blocks and all(map(is_open_load, blocks)):
         raise GpuAgentError(_load_was_asked(succeeded, facts))
@@ -278,7 +277,7 @@ _MOST_TESTED = 4
 def _find_undecided(runs: Sequence[Run], facts: Facts, metric: Metric, level: float) -> tuple[Command, ...]:
     """Return two of the commonest commands whose difference their runs leave open; () for none.
 
-    Those that differ in the fewest arguments, as others may have parts that are shown; of these the largest difference.
+    Of these, those that differ in the fewest arguments, and of several such pairs that with the largest difference.
     """
     commands = [command for command, _ in Counter(run.command for run in runs).most_common(_MOST_TESTED)]
     found: dict[tuple[int, float], tuple[Command, Command]] = {}
@@ -292,8 +291,7 @@ def _find_undecided(runs: Sequence[Run], facts: Facts, metric: Metric, level: fl
         shift = estimate_shift(*sides, alpha=level)
         # Without an interval the runs are too few to say anything.
         if shift.low is not None and not shift.is_shown:
-            differing = len({*parse_arguments(one).items()} ^ {*parse_arguments(other).items()})
-            found[-differing, abs(log(shift.estimate))] = (one, other)
+            found[-len(differing_arguments([[one], [other]])), abs(log(shift.estimate))] = (one, other)
     return found[max(found)] if found else ()
 
 

@@ -214,7 +214,12 @@ def test_a_plan_leaves_commands_without_its_metric_aside(store: SyntheticStore) 
         for arguments, rate in ((("--lr", "1"), 100.0), (("--lr", "2"), 101.0), (("--lr", "3"), None)):
             run = own("python", "train.py", *arguments, repeat=repeat, experiment=f"e{rate is None}")
             store.next_run(node, **{**run, "throughput": rate and rate + 9 * (repeat % 3)})
-    planned = render_plan(plan_repeats(store.ask, Question()))
+    # One run has no spread, but a throughput.
+    store.next_run(node, **own("python", "single.py", workload="single", throughput=5.0))
+    store.next_run(node, **own("python", "silent.py", workload="silent", throughput=None))
+    plan = plan_repeats(store.ask, Question())
+    assert plan.lacking == ("silent",)
+    planned = render_plan(plan)
     assert planned.next
     assert "--vary lr=1,2 -- python train.py" in planned.next
 
