@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import log
-from operator import itemgetter
 from typing import Any
 
 from gpuagent_collector.answers.found_load import (
@@ -255,32 +254,37 @@ def _search_limit(
     there is no such side, the first whose limit lies in a wide gap between two loads. Sides whose highest load is
     `known` are not searched again.
     """
-    open_ends: list[tuple[float, Curve, str, str]] = []
-    between: list[tuple[float, Curve, str, str]] = []
+    open_ends: list[tuple[Point, Curve, str, str]] = []
+    gaps: list[tuple[Point, Curve, str, str]] = []
     for curve in curves:
         for side, points in curve.points.items():
             best = curve.best(side)
             if not curve.limits.milliseconds or best is None or (side, write_limits(curve.limits)) in known:
                 continue
             if best is points[-1]:
-                open_ends.append((best.load, curve, side, f"loads {side} higher to find its limit"))
+                open_ends.append((best, curve, side, f"loads {side} higher to find its limit"))
                 continue
-            above = points[points.index(best) + 1].load
-            if above > _WIDE_GAP * best.load:
-                ends = f"{significant(best.load)} and {significant(above)} {LOADS[curve.load]}"
-                between.append((best.load, curve, side, f"finds the limit of {side} between {ends}"))
-    if not open_ends and not between:
+            above = points[points.index(best) + 1]
+            # One without figures of these limits says nothing of them.
+            if above.is_kept is False and above.load > _WIDE_GAP * best.load:
+                ends = f"{significant(best.load)} and {significant(above.load)} {LOADS[curve.load]}"
+                gaps.append((best, curve, side, f"finds the limit of {side} between {ends}"))
+    if open_ends:
+        best, curve, side, words = min(open_ends, key=lambda one: one[0].load)
+    elif gaps:
+        best, curve, side, words = gaps[0]
+    else:
         return None, None
-    level, curve, side, words = min(open_ends or between[:1], key=itemgetter(0))
-    runs = [run.run_id for run in chosen.layout.runs_of(side) if json.loads(run.parameters).get(curve.load) == level]
-    recorded = find_recorded(ask, runs)
+    runs = chosen.layout.runs_of(side)
+    at_best = [run.run_id for run in runs if json.loads(run.parameters).get(curve.load) == best.load]
+    recorded = find_recorded(ask, at_best)
     if not recorded.given:
         return None, None
     limits = {f"slo-{kind}": f"{most:g}" for kind, most in curve.limits.milliseconds.items()}
     percent = {} if curve.limits.percent == USUAL_PERCENT else {"slo-percent": f"{curve.limits.percent:g}"}
-    if any(point.load == level and point.figures.get("client_limited", 0) > 0 for point in curve.points[side]):
+    if best.figures.get("client_limited", 0) > 0:
         percent["clients"] = str(2 * int(recorded.given.get("clients", "1")))
-    searched = {**limits, **percent, "find": curve.load, curve.load: f"{level:g}"}
+    searched = {**limits, **percent, "find": curve.load, curve.load: f"{best.load:g}"}
     arguments = write_parameters(recorded.given | searched)
     command = harmless(shlex.join(["gpuagent", "bench", "serve-load", *arguments, *recorded.options]))
     return command, words
