@@ -3,7 +3,6 @@
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import count
 from pathlib import Path
 
 from gpuagent_collector.choices import Stat
@@ -54,12 +53,12 @@ def write_command(name: str, options: Mapping[str, str | None], *words: str, sid
 
 
 def name_file(name: str) -> str:
-    """Return the name of a file that a next command writes: the usual one, or where it exists with a number."""
-    usual = Path(name)
-    for number in count(1):
-        free = usual if number == 1 else usual.with_stem(f"{usual.stem}-{number}")
-        if not free.exists():
-            break
+    """Return the name of a file that a next command writes: the usual one, or with a number if that exists."""
+    usual = free = Path(name)
+    number = 1
+    while free.exists():
+        number += 1
+        free = usual.with_stem(f"{usual.stem}-{number}")
     return str(free)
 
 
