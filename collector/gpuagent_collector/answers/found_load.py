@@ -82,9 +82,10 @@ def _found(cell: Cell, kind: str, limits: str, facts: Facts) -> Found:
     )
 
 
-def longer_search(ask: Ask, chosen: Selection, found: Sequence[Found]) -> str | None:
-    """Return the bench with more windows than searches had; None: they left no end open, or their command is unknown.
+def longer_search(ask: Ask, chosen: Selection, found: Sequence[Found]) -> tuple[str | None, str | None]:
+    """Return the bench with more windows than searches had, and in words what it does.
 
+    None: they left no end open, or their command is unknown.
     With more load generators where those were the limit. A server's name is no setting of it: its command or address
     is another one, so that one of several servers is searched.
     """
@@ -93,17 +94,20 @@ def longer_search(ask: Ask, chosen: Selection, found: Sequence[Found]) -> str | 
         if len(facet.parts) > 1 or not facet.parameters or facet.option in ("", "--server"):
             found = [one for one in found if one.low is None or one.high is None][:1]
     else:
-        return None
+        return None, None
     windows = max(one.figures.get("search_windows", 0.0) for one in found)
-    varied = {"--find-windows": [str(max(_LONGER, 2 * round(windows)))]}
+    longer = max(_LONGER, 2 * round(windows))
+    varied = {"--find-windows": [str(longer)]}
     if len(found) > 1:
         varied[facet.option] = [one.side for one in found]
     recorded = find_recorded(ask, [run_id for one in found for run_id in one.run_ids])
     if not recorded.given:
-        return None
+        return None, None
+    seconds = max(one.figures.get("run_seconds", 0.0) for one in found) * longer / max(windows, 1.0) * len(found)
+    words = f"searches {longer} windows, in about {max(1, round(seconds / 60))} min"
     if any(one.figures.get("client_limited", 0) > 0 for one in found):
         varied["--clients"] = [str(2 * int(recorded.given.get("clients", "1")))]
-    return recorded.workload_command(SERVING, varied)
+    return recorded.workload_command(SERVING, varied), words
 
 
 def write_found(one: Found) -> str:
@@ -153,4 +157,4 @@ def found_table(found: Sequence[Found], figures: Mapping[str, str]) -> Table:
 def found_section(table: Table, *, is_detail: bool) -> Section:
     """Return the table with what its columns mean."""
     words = "Other figures are of the load at the interval's lower end; where that is open, of that of late windows."
-    return Section("Highest load within the limits", [table, Legend("", words)], is_detail=is_detail)
+    return Section("Highest load within the limits", [table, Legend(words, words)], is_detail=is_detail)

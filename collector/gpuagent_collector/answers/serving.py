@@ -230,7 +230,7 @@ def render(study: Study) -> Answer:
     # What the sentence has of it is enough beside a curve.
     sections = [found_section(found, is_detail=bool(tables))] if study.found else []
     sections += [_section(curve, study) for curve in study.curves]
-    text, is_named = answer(study), study.searched and len(study.curves) == 1
+    text, is_named = answer(study), study.searched and len(study.curves) <= 1
     # An only table needs no heading of its own.
     parts = sections.pop().parts if sum(not section.is_detail for section in sections) == 1 else []
     return Answer(

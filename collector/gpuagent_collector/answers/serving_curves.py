@@ -163,7 +163,7 @@ class Study:
         found: the loads that searches found.
         search: the command that searches the load at which a side misses the limit, or longer where a search left an
             end open; None: neither is missing, or no command makes just these runs.
-        searched: what it does to the one side that it searches, in words; None: it searches each that has a limit.
+        searched: what it does, in words.
     """
 
     chosen: Selection
@@ -230,7 +230,7 @@ def study_serving(
     costs = tuple(metric for metric in chosen.facts.derived if metric.name.startswith(stem))
     search, searched = _search_limit(ask, chosen, curves, {(one.side, one.limits) for one in highest})
     if search is None and highest:
-        search = longer_search(ask, chosen, highest)
+        search, searched = longer_search(ask, chosen, highest)
     return Study(
         chosen=chosen,
         curves=tuple(curves),

@@ -295,7 +295,9 @@ def _by_command(ask: Ask, comparison: Comparison) -> Comparison | None:
     request = replace(comparison.request, by="command", values=(), series=False)
     if comparison.request.values:
         request = replace(request, also=f"platform = {literal(comparison.request.values[0])}")
-    return compare(ask, request)
+    by_command = compare(ask, request)
+    # Commands without a counterpart are in no row of it.
+    return by_command if len(by_command.layout.runs) == len(comparison.layout.runs) else None
 
 
 def _profile(ask: Ask, comparison: Comparison) -> Profile | None:

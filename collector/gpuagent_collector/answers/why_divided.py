@@ -1,5 +1,7 @@
 """`collector plan --why` of an experiment that has run: the ratio of two sides, divided among the facts."""
 
+import re
+import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,12 +26,16 @@ from gpuagent_collector.runs.words import could_hide, interval, spoken, write_co
 from gpuagent_collector.statistics.shift import Scale, Shift, Sides, estimate_shift, least_pairs
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError
+from gpuagent_common.text import harmless
 
 _FACET = find_facet(f"label:{LABEL}")
 
 # With fewer pairs there is no interval at half of alpha, as the rest needs; then runs count as independent.
 _PAIRS = least_pairs(2)
 
+# The experiment, and the number of repeats at the end of its name.
+_RUN = ("gpuagent", "experiment", "run", "why.yaml")
+_NUMBERED = re.compile(r"-\d+$")
 # So many times the repeats are proposed where those that were made leave a fact open.
 _MORE = 2
 
@@ -227,7 +233,10 @@ def _next(division: Division) -> str:
     tests = [part.test for part in division.parts]
     if any(test.judgement.verdict in (Verdict.NOT_SHOWN, Verdict.TOO_FEW) for test in tests):
         made = max(figure.runs for test in tests for figure in (test.baseline, test.other))
-        return f"gpuagent experiment run why.yaml --repeats {_MORE * made}"
+        repeats = _MORE * made
+        # Runs with other numbers of repeats are another experiment.
+        name = f"{_NUMBERED.sub('', division.experiment)}-{repeats}"
+        return harmless(shlex.join([*_RUN, "--repeats", str(repeats), "--name", name]))
     return write_command("compare", {"--by": f"label:{LABEL}", "--experiment": division.experiment})
 
 

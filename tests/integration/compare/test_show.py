@@ -167,6 +167,22 @@ def test_settings_of_a_workload_are_in_the_order_of_their_numbers(call: Collecto
     assert out.index(" size=8 ") < out.index(" size=32 ") < out.index(" size=128 ")
 
 
+def test_every_run_of_a_workload_is_in_some_row_though_a_command_ran_on_one_platform(
+    call: Collector, tmp_path: Path
+) -> None:
+    path = tmp_path / "commands.duckdb"
+    with made_up(path) as store:
+        nodes = [store.node(name, name) for name in ("small", "large")]
+        for node, steps in ((nodes[0], "9"), (nodes[1], "9"), (nodes[1], "8")):
+            command = json.dumps(["python", "train.py", "--steps", steps])
+            store.next_run(node, workload="train.py", parameters={}, command=command)
+    lines = call("show", "train.py", store=path)[1].splitlines()
+    assert [line.split()[:2] for line in lines if line.startswith(("large", "small"))] == [
+        ["large", "2"],
+        ["small", "1"],
+    ]
+
+
 def test_several_workloads_are_counted(call: Collector, tmp_path: Path) -> None:
     path = tmp_path / "several.duckdb"
     with made_up(path) as store:

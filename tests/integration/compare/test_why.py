@@ -195,7 +195,9 @@ def test_open_facts_take_more_repeats_and_shown_ones_are_compared(store: Synthet
     judgement = replace(first.test.judgement, verdict=Verdict.NOT_SHOWN)
     undecided = replace(divided, parts=(replace(first, test=replace(first.test, judgement=judgement)),))
     made = first.test.other.runs
-    assert render_division(undecided).next == f"gpuagent experiment run why.yaml --repeats {2 * made}"
+    again = f"gpuagent experiment run why.yaml --repeats {2 * made} --name why-{2 * made}"
+    for name in ("why", "why-5"):
+        assert render_division(replace(undecided, experiment=name)).next == again
 
 
 def test_rungs_without_runs_are_counted_with_the_next_one_and_at_the_ends_with_the_rest(store: SyntheticStore) -> None:
