@@ -23,6 +23,7 @@ from gpuagent_collector.runs.parts import Parts, label_parts, load_parts
 from gpuagent_collector.runs.reported import by_run, load_reported
 from gpuagent_collector.runs.specs import properties_of
 from gpuagent_collector.runs.words import percent, spoken, write_command
+from gpuagent_collector.statistics.changes import LEAST_PART
 from gpuagent_collector.statistics.outlying import LEAST_VALUES
 from gpuagent_collector.statistics.tolerance import Method, Tolerance, percentile, tolerance_interval
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -404,6 +405,8 @@ def _next(peers: Peers) -> str:
         return write_command("outliers", {"--workload": peers.run.workload})
     if published_on(peers.run):
         return write_command("peers", {"--reference": ""}, peers.run.run_id)
+    if peers.own_runs + 1 < 2 * LEAST_PART:
+        return write_command("show", {}, peers.run.run_id)
     return write_command("history", {}, peers.run.workload)
 
 

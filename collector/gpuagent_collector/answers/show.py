@@ -423,14 +423,18 @@ def _without_common_words(titles: Sequence[str]) -> Sequence[str]:
 
 
 def _describe_range(table: Table, comparison: Comparison) -> str:
-    """Return between which settings the primary metric ranges; '' where fewer than two have it."""
+    """Return between which settings the primary metric, or else the duration, ranges; '' where neither is of all."""
     found: list[tuple[float, str, Row]] = []
-    for row in table.rows:
-        of_metric = row["metrics"].get(comparison.figures.primary.name) or row["metrics"].get("run_seconds")
-        figure = of_metric.figures.get(row["side"]) if of_metric else None
-        if figure is not None:
-            found.append((figure.median, row["title"], of_metric))
-    if len({of_metric.metric.name for *_, of_metric in found}) != 1 or not found[1:]:
+    for name in (comparison.figures.primary.name, "run_seconds"):
+        found = []
+        for row in table.rows:
+            of_metric = row["metrics"].get(name)
+            figure = of_metric.figures.get(row["side"]) if of_metric else None
+            if figure is not None:
+                found.append((figure.median, row["title"], of_metric))
+        if len(found) == len(table.rows):
+            break
+    if len(found) < len(table.rows):
         return ""
     (least, of_least, of_metric), (most, of_most, _) = min(found, key=itemgetter(0)), max(found, key=itemgetter(0))
     title, scale = spoken(of_metric.metric, comparison.request.stat), notation([least, most], of_metric.unit)

@@ -136,7 +136,10 @@ class Ladder:
 
 
 def find_by(ask: Ask, values: Sequence[str], workload: str | None) -> str:
-    """Return the first usual facet that has both values; the platform where none has."""
+    """Return the first usual facet that has both values.
+
+    Raises MisuseError: none has.
+    """
     for name in _USUAL_FACETS:
         facet = find_facet(name)
         try:
@@ -144,7 +147,8 @@ def find_by(ask: Ask, values: Sequence[str], workload: str | None) -> str:
         except (MisuseError, NothingToCompareError):
             continue
         return name
-    return _USUAL_FACETS[0]
+    sides = " and ".join(map(shlex.quote, values))
+    raise MisuseError(f"no runs are on the sides {sides}; `collector compare` names sides, as by --by command")
 
 
 def compare_sides(ask: Ask, request: Request) -> Comparison:

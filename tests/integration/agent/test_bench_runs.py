@@ -220,6 +220,7 @@ def test_a_pattern_that_fits_nothing_is_said_and_a_collector_that_refuses_is_kno
     words = ("--rounds", "1", "--pattern", "step {step} loss {loss}", "--", "echo", "step 1/9 loss 2")
     done = node.run("gpuagent", "bench", *words)
     assert done.stderr.count("no steps: fewer than three lines") == 1
+    assert "its last line is 'step 1/9 loss 2'" in done.stderr
 
 
 def test_one_command_beside_unquoted_braces_is_named_and_a_time_limit_ends_it(node: Node) -> None:

@@ -85,7 +85,7 @@ def test_a_published_run_is_not_its_own_reference(store: SyntheticStore) -> None
 
 def test_a_run_without_peers_is_sent_to_the_published_ones(store: SyntheticStore) -> None:
     following = {name: answer_peers(store.ask, name=name).next for name in ("longer", "own")}
-    assert following == {"longer": "collector peers longer --reference", "own": "collector history resnet50"}
+    assert following == {"longer": "collector peers longer --reference", "own": "collector show own"}
 
 
 def test_parts_have_no_reference(store: SyntheticStore) -> None:

@@ -379,7 +379,8 @@ def different_commands(evidence: Evidence) -> Iterator[Caveat]:
             listed = "; ".join(write_argument(*pair) for pair in shown[:_SHOWN_ARGUMENTS])
             of = f" of {block.workload}" if len(blocks) > 1 else ""
             within = " within each side" if len(evidence.layout.sides) > 1 else ""
-            named = next((name for name, _ in shown if can_name(name)), None)
+            # Texts of programs are no values to compare.
+            named = next((name for name, _ in shown if can_name(name) and name != "-c"), None)
             by = f"argument:{named}" if named else "command"
             paired = any(test.block is block and test.pairs for test in evidence.figures.tests)
             what = "pairs have one command each, of which one may be faster and another slower"
