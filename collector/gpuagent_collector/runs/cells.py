@@ -1,6 +1,7 @@
 """Groups of runs that are compared like with like, and the runs that fit in none."""
 
 import json
+import re
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -239,12 +240,17 @@ def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseli
     return tuple(sorted(chosen, key=lambda value: value != first))
 
 
+# The name of an option, with or without a value behind it; a negative number is none.
+_OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
+
+
 def _what_is_meant(value: str, present: Sequence[str], runs: Sequence[Run], facet: Facet) -> str:
     """Return what a value that no run has may be instead, or the values that there are."""
     if any(run.workload == value for run in runs):
         return f"it is a workload: --workload {shlex.quote(value)}"
-    if value.startswith("-") and not facet.arguments:
-        return f"--by argument:{value.split()[0].partition('=')[0]} compares by an option of commands"
+    option = _OPTION.match(value)
+    if option and not facet.is_of_arguments:
+        return f"--by argument:{option[0]} compares by an option of commands"
     if value.endswith((".yaml", ".yml")):
         return f"if it is a file of prices: --prices {shlex.quote(value)}"
     if not present:

@@ -288,6 +288,9 @@ def test_unknown_names_are_rejected_with_the_known_ones(store: SyntheticStore) -
     alternate(store, first={"experiment": "tuesday"}, second={"experiment": "tuesday"})
     for request, message in (
         ({"values": ("alder", "oak")}, "no run has the platform oak; there are: alder, birch"),
+        ({"values": ("--lr 0.1", "alder")}, "no run has the platform --lr 0.1; --by argument:--lr compares"),
+        ({"by": "command", "values": ("--lr 0.1", "alder")}, "no run has the command --lr 0.1; no run has any command"),
+        ({"values": ("-5", "alder")}, "no run has the platform -5; there are: alder, birch"),
         ({"by": "argment"}, "--by argment is unknown; did you mean argument:NAME"),
         ({"by": "arg:--lr"}, "--by arg:--lr is unknown; did you mean argument:--lr"),
         ({"experiment": "tusday"}, "no run has the experiment tusday; did you mean tuesday"),
