@@ -21,8 +21,8 @@ from gpuagent.cli.collector_command import (
     connection_words,
     find_collector_command,
     is_reachable,
-    is_refused,
     own_collector,
+    why_refused,
 )
 from gpuagent.cli.conducting import RunLines, make_runs
 from gpuagent.cli.experiment_answer import await_figures
@@ -117,11 +117,10 @@ class Bench:
         folder, node_id = find_place(self.config)
         uses_collector = self.store is None and is_reachable(self.config.collector)
         # At the usual address another user's may listen.
-        is_foreign = uses_collector and "collector" not in self.given and is_refused(self.config)
-        if is_foreign:
+        refusal = why_refused(self.config) if uses_collector and "collector" not in self.given else None
+        if refusal is not None:
             uses_collector = False
-            rejects = f"the collector at {self.config.collector} does not answer this user"
-            click.echo(f"gpuagent: {rejects}, so this bench stores in {_STORE}", err=True)
+            click.echo(f"gpuagent: this bench stores in {_STORE}: {refusal.removeprefix('collector: ')}", err=True)
         store = self.store or _STORE
         place = self.config.collector if uses_collector else store_place(store)
         # What began in one place goes on there.
@@ -142,7 +141,7 @@ class Bench:
                 click.echo(f"gpuagent: no collector listens at {self.config.collector}", err=True)
             with own_collector(store, default_token_file()) as address:
                 self._deliver_to(address, folder / "bench" / hashlib.sha256(place.encode()).hexdigest()[:8], node_id)
-                self._store_words = ("--store", store) if self.store or is_foreign else ()
+                self._store_words = ("--store", store) if self.store or refusal is not None else ()
                 return self._answer(experiment, f"in {store} as {experiment.name}")
 
     def _deliver_to(self, address: str, spool: Path, node_id: str) -> None:

@@ -53,17 +53,17 @@ def is_reachable(addresses: str) -> bool:
     return False
 
 
-def is_refused(config: "AgentConfig") -> bool:
-    """Return whether the collector rejects a query of this user; False: it is slow, or `collector` is not installed."""
+def why_refused(config: "AgentConfig") -> str | None:
+    """Return why a query of this user fails; None: it does not, or takes long, or `collector` is not installed."""
     program = find_collector_command()
     if program is None:
-        return False
+        return None
     words = [program, "query", "sql", "SELECT 1", *connection_words(config)]
     try:
-        asked = subprocess.run(words, capture_output=True, timeout=_ANSWER_SECONDS, check=False)
+        asked = subprocess.run(words, capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        return False
-    return asked.returncode != 0
+        return None
+    return asked.stderr.strip().rpartition("\n")[2] if asked.returncode else None
 
 
 @contextlib.contextmanager

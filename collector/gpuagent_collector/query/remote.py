@@ -131,13 +131,14 @@ class _Messages(io.RawIOBase):
         try:
             message = next(self._messages, None)
         except grpc.RpcError as error:
-            raise to_error(error, self._address, self._tls) from error
+            here = f"; --store {DEFAULT_STORE} reads the store here" if Path(DEFAULT_STORE).exists() else ""
+            raise to_error(error, self._address, self._tls, if_refused=here) from error
         self._last = message or self._last
         return message
 
 
-def to_error(error: grpc.RpcError, address: str, tls: TlsFiles | None) -> GpuAgentError:
-    """Return the user's error for a failed call. Every RpcError of a call is also its grpc.Call."""
+def to_error(error: grpc.RpcError, address: str, tls: TlsFiles | None, *, if_refused: str = "") -> GpuAgentError:
+    """Return the user's error for a failed call, which is also its grpc.Call; `if_refused` ends a refusal."""
     code, details = error.code(), error.details() or ""
     match code:
         case grpc.StatusCode.INVALID_ARGUMENT:
@@ -147,8 +148,7 @@ def to_error(error: grpc.RpcError, address: str, tls: TlsFiles | None) -> GpuAge
                 f"the collector at {address} cannot be reached: {why_unreachable(address, tls) or details}"
             )
         case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
-            here = f"; --store {DEFAULT_STORE} reads the store here" if Path(DEFAULT_STORE).exists() else ""
-            return GpuAgentError(f"the collector at {address} refused: {details}{here}")
+            return GpuAgentError(f"the collector at {address} refused: {details}{if_refused}")
         case grpc.StatusCode.UNIMPLEMENTED:
             return GpuAgentError(f"the collector at {address} is older than this command; upgrade it")
         case grpc.StatusCode.DEADLINE_EXCEEDED | grpc.StatusCode.RESOURCE_EXHAUSTED:

@@ -6,13 +6,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
 from gpuagent.agent_config import AgentConfig
-from gpuagent.cli.collector_command import is_refused
+from gpuagent.cli.collector_command import why_refused
+from gpuagent_collector.store.spec import DEFAULT_STORE
 from tests.integration.agent.test_bench import stored
 from tests.integration.watch.terminals import FakeTerminal
 from tests.support.servers import BIN, Node, until
@@ -208,15 +210,20 @@ def test_a_pattern_that_fits_nothing_is_said_and_a_collector_that_refuses_is_kno
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.serve()
-    (node.folder / "other").write_text("gpuagent-of-somebody-else\n")
-    for file, refused in ((Path(node.environment["GPUAGENT_TOKEN_FILE"]), False), (node.folder / "other", True)):
-        address = node.environment["GPUAGENT_COLLECTOR"]
-        config = AgentConfig(collector=address, token_file=file, platform="here", python=PYTHON)
-        assert is_refused(config) == refused
+    other = node.folder / "other"
+    other.touch(mode=0o600)
+    other.write_text("gpuagent-of-somebody-else\n")
+    address = node.environment["GPUAGENT_COLLECTOR"]
+    config = AgentConfig(collector=address, token_file=other, platform="here", python=PYTHON)
+    assert "refused" in (why_refused(config) or "")
+    assert why_refused(replace(config, token_file=Path(node.environment["GPUAGENT_TOKEN_FILE"]))) is None
+    named = ("--collector", address, "--token-file", str(other))
+    assert f"; --store {DEFAULT_STORE} reads" in node.run("collector", "runs", *named, code=1).stderr
+    assert "--store" not in node.run("collector", "launch", *named, "gcn", code=1).stderr
     # One that is only slow may be this user's.
     with monkeypatch.context() as patched:
         patched.setattr("gpuagent.cli.collector_command._ANSWER_SECONDS", 0.001)
-        assert not is_refused(config)
+        assert why_refused(config) is None
     words = ("--rounds", "1", "--pattern", "step {step} loss {loss}", "--", "echo", "step 1/9 loss 2")
     done = node.run("gpuagent", "bench", *words)
     assert done.stderr.count("no steps: fewer than three lines") == 1
