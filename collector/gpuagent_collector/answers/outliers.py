@@ -341,7 +341,7 @@ class Outliers:
         lone: number of nodes and GPUs without: fewer than five of their kind.
         nodes: names of the nodes with runs.
         shared: a workload that several nodes ran alike, if possible that of the nearest figure; None: there is none.
-        caveats: what else scatters figures, where none is found to differ.
+        caveats: what else scatters figures, where some were tested and none is found to differ.
     """
 
     request: Request
@@ -392,7 +392,7 @@ def find_outliers(ask: Ask, request: Request) -> Outliers:
         lone=len({unit for group in groups for unit in group.values} - units),
         nodes=tuple(sorted({run.nodes for run in runs if run.nodes})),
         shared=shared[0] if shared else None,
-        caveats=() if found else tuple(find_disturbances({"": runs}, facts)),
+        caveats=tuple(find_disturbances({"": runs}, facts)) if others and not found else (),
     )
 
 
@@ -461,7 +461,7 @@ def answer(outliers: Outliers, *, most: int = _MOST_NAMED) -> str:
         said = f"No node or GPU differs measurably from others of its kind. {seen}"
         near = outliers.nearest[0] if outliers.nearest else None
         if near and near.q_value < 1:
-            said += f" The least likely by chance: {near.unit.name}, {near.metric.title} {_change(near)} "
+            said += f" The least likely by chance is {near.unit.name}: {near.metric.title} {_change(near)} "
             limit = f"found at {outliers.request.rate:g} or less"
             if near.q_value <= outliers.request.rate:
                 limit = f"but {percent(outliers.request.delta)} or less does not count"
