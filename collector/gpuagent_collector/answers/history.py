@@ -114,7 +114,7 @@ class History:
     Attributes:
         recorded: the options of the runs of the first work; None: some series is tested.
         without: workloads none of whose runs has the metric that was chosen for all of them.
-        caveats: what else may be a change, where one is shown.
+        caveats: what disturbed the runs of series that changed, which may be the change.
     """
 
     request: Request
@@ -166,7 +166,9 @@ def study_history(ask: Ask, request: Request) -> History:
         _make_series(members, starts, values, is_daily, states, level, facts.unit(members, metric))
         for members, starts, values, is_daily in valued
     ]
-    has_changed = any(one.levels[1:] for one in series)
+    changed = {run_id for one in series if one.levels[1:] for run_id in one.run_ids}
+    # Jobs of another tool have no such facts.
+    disturbed = [run for run in runs if run.run_id in changed] if not request.jobs else []
     history = History(
         request=request,
         metric=metric,
@@ -177,7 +179,7 @@ def study_history(ask: Ask, request: Request) -> History:
         without=()
         if request.metric
         else tuple(sorted({run.workload for run in runs} - {one.workload for one in series})),
-        caveats=tuple(find_disturbances({"": runs}, facts)) if has_changed and not request.jobs else (),
+        caveats=tuple(find_disturbances({"": disturbed}, facts)) if disturbed else (),
     )
     if tested or request.jobs:
         return history

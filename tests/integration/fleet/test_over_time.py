@@ -94,6 +94,20 @@ def test_of_many_settings_a_history_makes_the_runs_that_the_first_lacks(tmp_path
     assert rendered.text.endswith("The next command makes the missing run of the first setting.")
 
 
+def test_a_change_has_the_warnings_of_its_own_runs(tmp_path: Path) -> None:
+    with synthetic(tmp_path / "runs.duckdb") as store:
+        changed, steady, calm = (store.node(name, "lab", cpu_threads=2) for name in ("changed", "steady", "calm"))
+        for number in range(16):
+            rate = 100.0 + number % 3
+            store.next_run(changed, throughput=rate if number < 8 else rate / 2, cpu_percent=100.0)
+            store.next_run(steady, throughput=rate, cpu_percent=100.0)
+            store.next_run(calm, throughput=rate)
+        for row in store.rows["process_samples"]:
+            row["cpu_cores"] = 0.44
+        (caveat,) = render(study_history(store.ask, HistoryRequest())).caveats
+    assert (caveat.code, "during all 16 runs" in caveat.text) == ("foreign_load", True)
+
+
 @pytest.fixture(scope="module")
 def history(path: Path) -> History:
     with synthetic(path) as store:
