@@ -44,7 +44,7 @@ class Awaited:
     is_answered: bool
     # Of all runs that ended, and of as many as were made if that is known.
     has_figures: bool = False
-    # The sides of which most of the succeeded runs have no throughput, and all sides.
+    # The sides of which at least half of the succeeded runs have no throughput, and all sides.
     lacking: int = 0
     sides: int = 0
 

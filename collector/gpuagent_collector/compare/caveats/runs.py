@@ -242,7 +242,9 @@ def not_interleaved(evidence: Evidence) -> Iterator[Caveat]:
             text="runs before and after an event cannot take turns: whatever else changed then may be the difference",
             remedy="look at nodes without the event, `collector history`, and what else differs below",
         )
-    elif any(map(_is_sequential, {id(test.block): test.block for test in evidence.figures.tests}.values())):
+        return
+    tested = {id(test.block): test.block for test in evidence.figures.tests}
+    if any(map(_is_sequential, tested.values())):
         remedy = "make one run on each side in turn"
         if not evidence.layout.facet.names & {"platform", "node", "device"}:
             remedy += ", as gpuagent bench does"
