@@ -22,6 +22,7 @@ from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.facets import Facet
 from gpuagent_collector.runs.specs import SpecRow
 from gpuagent_collector.statistics.shift import Scale, Shift, estimate_shift, least_pairs
+from gpuagent_collector.statistics.summaries import median
 
 # The figures of runs, by the names of metrics: a column for each that is known of them. NaN: a cost that a run lacks.
 Figures = Mapping[str, Floats]
@@ -227,8 +228,8 @@ def find_product(
     if not before or not after:
         return None
     times, pairs = [factors, others], None if unpaired else _find_pairs([before, after], cells, alpha)
-    wholes = [float(np.median(of_side["whole"])) for of_side in times]
-    seconds = [float(np.median(of_side["time"])) for of_side in times]
+    wholes = [median(of_side["whole"]) for of_side in times]
+    seconds = [median(of_side["time"]) for of_side in times]
     rates = [_without_noise(whole / time) for whole, time in zip(wholes, seconds, strict=True)]
     parts = []
     for factor, values, by in (name, rates, sum(seconds) / 2), ("time", seconds, sum(rates) / 2):
@@ -387,8 +388,8 @@ def _shift_of(name: str, times: Sequence[Times], pairs: Sequence[Rows] | None, *
 def _shares(times: Times) -> dict[str, float]:
     """Return the median of the times, divided by the medians of the shares: one odd run does not count for all."""
     totals: Floats = sum(times.values(), np.array(0.0))
-    shares = {name: float(np.median(seconds / totals)) for name, seconds in times.items()}
-    middle, whole = float(np.median(totals)), sum(shares.values())
+    shares = {name: median(seconds / totals) for name, seconds in times.items()}
+    middle, whole = median(totals), sum(shares.values())
     return {name: middle * share / whole for name, share in shares.items()}
 
 

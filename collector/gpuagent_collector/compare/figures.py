@@ -21,7 +21,7 @@ from gpuagent_collector.runs.specs import SpecRow
 from gpuagent_collector.runs.words import write_command
 from gpuagent_collector.statistics.shift import Floats, Scale, Shift, Sides, Values, estimate_shift, least_pairs
 from gpuagent_collector.statistics.strata import stratified_shift
-from gpuagent_collector.statistics.summaries import GeometricMean, geometric_mean
+from gpuagent_collector.statistics.summaries import GeometricMean, geometric_mean, median
 from gpuagent_collector.statistics.verdicts import Judgement, Verdict, judge
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted
@@ -520,8 +520,8 @@ def _figure(block: Block, side: str, facts: Facts, metric: Metric) -> Figure:
 def make_figure(side: str, values: Values) -> Figure:
     """Return the median and range of at least one value."""
     array = np.asarray(values, dtype=np.float64)
-    median, lowest, highest = float(np.median(array)), float(array.min()), float(array.max())
-    return Figure(side=side, runs=array.size, median=median, lowest=lowest, highest=highest, values=array)
+    lowest, highest = float(array.min()), float(array.max())
+    return Figure(side=side, runs=array.size, median=median(array), lowest=lowest, highest=highest, values=array)
 
 
 # More sides are counted together in warnings.

@@ -1,4 +1,4 @@
-"""Summaries of values: the interval of a median, the geometric mean of several ratios, and outliers."""
+"""Summaries of values: the median and its interval, the geometric mean of several ratios, and outliers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from math import comb, exp, fsum, log
 
 import numpy as np
 
-from gpuagent_collector.statistics.shift import Scale, Sides, estimate_shift
+from gpuagent_collector.statistics.shift import Scale, Sides, Values, estimate_shift
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,12 @@ class GeometricMean:
     low: float | None
     high: float | None
     alpha: float
+
+
+def median(values: Values) -> float:
+    """Return the median of at least one value, without NaN. It is numpy's, which imports masked arrays for it."""
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
+    return float(ordered[(ordered.size - 1) // 2] + ordered[ordered.size // 2]) / 2
 
 
 def median_interval(values: Sequence[float], *, alpha: float = 0.05) -> tuple[float, float] | None:
@@ -76,6 +82,6 @@ def outliers(values: Sequence[float], *, least_share: float = 0.02) -> list[int]
         return []
     deviations = 5 + 50 / len(values)
     array = np.asarray(values, dtype=np.float64)
-    distance = np.abs(array - np.median(array))
-    far = np.maximum(deviations * 1.4826 * np.median(distance), least_share * abs(np.median(array)))
+    distance = np.abs(array - median(array))
+    far = np.maximum(deviations * 1.4826 * median(distance), least_share * abs(median(array)))
     return [int(index) for index in np.flatnonzero(distance > far)]

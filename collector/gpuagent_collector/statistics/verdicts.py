@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from enum import Enum
 from math import exp, log1p
 
-import numpy as np
-
 from gpuagent_collector.statistics.shift import Scale, Shift, Sides, estimate_shift
+from gpuagent_collector.statistics.summaries import median
 
 
 class Verdict(Enum):
@@ -69,7 +68,7 @@ def _verdict(shift: Shift, pair: Sides, delta: float) -> Verdict:
     if shift.scale is Scale.RATIO:
         least, most = exp(-log1p(delta)), exp(log1p(delta))
     else:
-        most = delta * min(abs(float(np.median(side))) for side in pair[:2])
+        most = delta * min(abs(median(side)) for side in pair[:2])
         least = -most
     if least <= shift.low and shift.high <= most:
         return Verdict.EQUAL
