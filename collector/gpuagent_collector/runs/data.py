@@ -4,7 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cached_property
 from itertools import compress
 from math import isnan
@@ -23,6 +23,7 @@ from gpuagent_collector.runs.arguments import Command, find_argument, is_path, n
 from gpuagent_collector.runs.columns import Columns, Floats, Piece, Rows
 from gpuagent_collector.runs.facets import JOINT, Facet
 from gpuagent_collector.runs.job_runs import is_job, read_job_facts
+from gpuagent_collector.statistics.summaries import median
 
 Record = Mapping[str, Any]
 Shared = TypeVar("Shared")
@@ -167,7 +168,7 @@ class Facts:
     def medians(self, runs: Sequence[Run]) -> dict[str, float]:
         """Return the median of each figure over the runs that have it."""
         arrays = {metric: self.array(runs, metric) for metric in self.columns.by_metric}
-        return {metric: float(np.median(array)) for metric, array in arrays.items() if array.size}
+        return {metric: median(array) for metric, array in arrays.items() if array.size}
 
     def has(self, runs: Sequence[Run], metric: str) -> bool:
         """Return whether any of these runs has the figure."""
@@ -231,9 +232,10 @@ def load_runs(
         shared = {name: row[name] for name in _SHARED}
         shared |= {"workload": workload, "command": command, "parameters": parameters}
         shared["side"] = _side(row["sides"], facet, command, names[workload])
-        own = zip(row["numbers"], row["run_ids"], row["repeats"], row["starts"], row["ends"], strict=True)
+        starts, ends = _read_times(row["starts"]), _read_times(row["ends"])
+        own = zip(row["numbers"], row["run_ids"], row["repeats"], starts, ends, strict=True)
         for number, run_id, repeat, start, end in own:
-            run = Run(run_id=run_id, repeat=repeat, started_at=_time(start), ended_at=_time(end), **shared)
+            run = Run(run_id=run_id, repeat=repeat, started_at=start, ended_at=end, **shared)
             found.append((number, run))
     found.sort(key=itemgetter(0))
     # A hostile agent can describe a run or its session twice.
@@ -255,16 +257,15 @@ def load_figures(
     chosen = sorted(set(run_ids))
     statistics = {"": f"coalesce({stat.value}_value, value)" if stat else "value"}
     statistics |= {f":{each.value}": f"{each.value}_value" for each in stats}
-    among = "" if metrics is None else f"WHERE metric IN ({', '.join(map(literal, metrics))})"
-    values = " UNION ALL ".join(
-        f"SELECT place, metric, '{suffix}' AS suffix, {value} AS value FROM newest {among}"  # noqa: S608
-        for suffix, value in statistics.items()
+    among = "" if metrics is None else f"AND metric IN ({', '.join(map(literal, metrics))})"
+    lists = " UNION ALL ".join(
+        _LISTS.format(suffix=suffix, value=value, among=among) for suffix, value in statistics.items()
     )
 
     def read() -> Iterator[Piece]:
         # As one parameter: thousands of runs would make the statement too long.
         for first in range(0, len(chosen), _RUNS_AT_ONCE):
-            for row in ask(_METRICS.format(values=values), [chosen[first : first + _RUNS_AT_ONCE]]):
+            for row in ask(f"{_METRICS} {lists} ORDER BY name", [chosen[first : first + _RUNS_AT_ONCE]]):
                 yield row["name"], np.asarray(row["places"]) + first, row["values"]
 
     columns = Columns(chosen, read())
@@ -350,12 +351,10 @@ def _canonical(values: Record, facet: Facet) -> str:
     return json.dumps(alike, sort_keys=True)
 
 
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - as the store holds times
-
-
-def _time(microseconds: int | None) -> datetime | None:
-    """Return a time since 1970; thousands of times take DuckDB and Arrow ten times as long."""
-    return None if microseconds is None else _EPOCH + timedelta(microseconds=microseconds)
+def _read_times(microseconds: Sequence[int | None]) -> list[datetime | None]:
+    """Return times of microseconds since 1970; thousands of them take DuckDB and Arrow ten times as long."""
+    times: list[datetime | None] = np.array(microseconds, dtype="datetime64[us]").tolist()
+    return times
 
 
 # What each run has of its own, and what runs of one group have as it is stored.
@@ -430,26 +429,32 @@ WITH chosen AS (
     FROM run_metrics JOIN chosen USING (run_id) GROUP BY run_id
 ), newest AS (
     SELECT * FROM run_metrics JOIN computed USING (run_id, computed_at)
-)
-SELECT metric || suffix AS name, list(place) AS places, list(value) AS values
-FROM ({values})
-WHERE abs(value) < 1e300  -- the sum of two larger ones would be infinite; NULL and NaN are no figures either
-GROUP BY metric, suffix ORDER BY name"""
+)"""
+
+_LISTS = """
+SELECT metric || '{suffix}' AS name, list(place) AS places, list({value}) AS values FROM newest
+WHERE abs({value}) < 1e300 {among}  -- the sum of two larger ones would be infinite; NULL and NaN are no figures either
+GROUP BY metric"""
 
 _CHOSEN = """chosen AS (
     SELECT run_id, place - 1 AS place FROM unnest(CAST(? AS VARCHAR[])) WITH ORDINALITY AS each(run_id, place)
 )"""
 
+# Of both the runs are listed before anything is joined: thousands of runs have few sessions and devices.
 _SESSIONS = f"""
-WITH {takers()}, {_CHOSEN}
-SELECT list(place) AS places, sessions.* FROM takers JOIN chosen USING (run_id) JOIN sessions USING (session_id)
-GROUP BY ALL ORDER BY hostname"""  # noqa: S608
+WITH {takers()}, {_CHOSEN}, took AS (
+    SELECT session_id, list(place) AS places FROM takers JOIN chosen USING (run_id) GROUP BY session_id
+)
+SELECT places, session.* FROM took JOIN (SELECT DISTINCT * FROM sessions) AS session USING (session_id)
+ORDER BY hostname"""  # noqa: S608
 
 _DEVICES = f"""
-WITH {_CHOSEN}
-SELECT list(DISTINCT place) AS places, session_devices.*
-FROM chosen JOIN run_devices USING (run_id) JOIN session_devices USING (session_id, device_id)
-GROUP BY ALL"""  # noqa: S608
+WITH {_CHOSEN}, used AS (
+    SELECT session_id, device_id, list(DISTINCT place) AS places
+    FROM chosen JOIN run_devices USING (run_id) GROUP BY session_id, device_id
+)
+SELECT places, device.* FROM used JOIN (SELECT DISTINCT * FROM session_devices) AS device USING (session_id, device_id)
+"""  # noqa: S608
 
 # What was told of the runs themselves.
 _TOLD = f"""
