@@ -1,5 +1,6 @@
 """Every command that answers, once: from here come the commands, completion, experiments' answers and notebooks."""
 
+import gc
 import inspect
 import math
 import re
@@ -93,12 +94,17 @@ class AnswerCommand:
 
         `source` names what is read for people, and `place` are the words by which commands read the same.
         """
-        module, _, function = self.function.partition(":")
-        answer: Callable[..., Answer] = getattr(import_module(f"gpuagent_collector.{module}"), function)
-        if self.is_file:
-            return answer(ask, **asked, source=source, place=place)
-        everything = asked["everything"] if self.finds_more else asked.pop("everything")
-        return replace(answer(ask, **asked), everything=everything)
+        # An answer is over before much is garbage, and Python would look for it in all runs again and again.
+        gc.disable()
+        try:
+            module, _, function = self.function.partition(":")
+            answer: Callable[..., Answer] = getattr(import_module(f"gpuagent_collector.{module}"), function)
+            if self.is_file:
+                return answer(ask, **asked, source=source, place=place)
+            everything = asked["everything"] if self.finds_more else asked.pop("everything")
+            return replace(answer(ask, **asked), everything=everything)
+        finally:
+            gc.enable()
 
 
 _ALL = click.option("--all", "everything", is_flag=True, help="Show all warnings, tables and explanations.")
