@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from gpuagent_collector.choices import PartKind
-from gpuagent_collector.compare import matrix
 from gpuagent_collector.compare.answer import (
     answer,
     headline_reasons,
@@ -26,7 +25,6 @@ from gpuagent_collector.compare.comparison import AT_TIME, Comparison, Request, 
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, count
 from gpuagent_collector.compare.parts import because_table, with_bars
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
-from gpuagent_collector.compare.regression import REGRESSED, check_regressions, write_junit
 from gpuagent_collector.compare.tables import (
     cost_table,
     metric_legend,
@@ -76,6 +74,8 @@ def answer_compare(
     if (rows or columns) and not table:
         raise MisuseError("--rows and --columns arrange --table; name its metrics: --table throughput")
     if table:
+        from gpuagent_collector.compare import matrix
+
         request = Request(**{**asked, "by": columns or asked["by"], "series": False})
         names = [name.strip() for name in table.split(",")]
         return matrix.render(matrix.tabulate(ask, request, names, rows or "workload"))
@@ -88,6 +88,8 @@ def answer_compare(
         answer = add_sentence(answer, reason)
     if max_regression is None:
         return answer
+    from gpuagent_collector.compare.regression import REGRESSED, check_regressions, write_junit
+
     checks = check_regressions(comparison, max_regression / 100)
     if junit:
         write_junit(checks, junit)

@@ -59,7 +59,7 @@ def find_changes(values: Sequence[float], *, alpha: float = 0.05) -> list[Change
     return sorted(found, key=lambda change: change.index)
 
 
-def _p_value(ranks: Floats, largest: float, alpha: float, chance: np.random.Generator) -> float:
+def _p_value(ranks: Floats, largest: float, alpha: float, chance: "np.random.Generator") -> float:
     """Return the share of random orders with so large a step; above alpha a lower bound: counting stops there."""
     orders = max(min(_MANY_ORDERS, ceil(_ORDERS_PER_LEVEL / alpha)), ceil(_FEWEST_PER_LEVEL / alpha))
     made = _PIECE * ceil(orders / _PIECE)

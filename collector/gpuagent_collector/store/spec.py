@@ -1,7 +1,6 @@
 """Names of stores, as users write them."""
 
 import re
-import secrets
 import tempfile
 from dataclasses import dataclass
 from enum import Enum
@@ -91,6 +90,8 @@ class StoreSpec:
     def scratch_directory(self) -> Path:
         """Return the folder for data of queries that do not fit into memory."""
         if self.kind is Kind.SHARED:
+            import secrets  # only here: it imports hashes, and most stores are files
+
             return Path(tempfile.gettempdir()) / f"gpuagent-{secrets.token_hex(8)}.tmp"
         return self.path.with_name(self.path.name + ".tmp")
 
