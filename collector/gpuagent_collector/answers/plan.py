@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gpuagent_collector.choices import Stat
-from gpuagent_collector.compare.caveats import find_disturbances
+from gpuagent_collector.compare.caveats import OF_DISTURBANCES, find_disturbances
 from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES, default_primaries, is_open_load, values_of_sides
 from gpuagent_collector.metrics import BY_NAME, Metric, hint_at
 from gpuagent_collector.metrics.result import SERVING, SERVING_METRICS
@@ -24,7 +24,7 @@ from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import USUAL_REPEATS, Command, differing_arguments
 from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, first_few, match_runs, tell_apart
 from gpuagent_collector.runs.columns import Floats
-from gpuagent_collector.runs.data import Facts, Run, load_facts, load_figures
+from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import Choice, find_runs
 from gpuagent_collector.runs.like import group_like
@@ -151,8 +151,8 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
     if question.metric is not None and question.metric not in BY_NAME:
         raise MisuseError(f"--metric {question.metric} is not stored with runs; {hint_at(question.metric, BY_NAME)}")
     metrics = [BY_NAME[name] for name in ([question.metric] if question.metric else default_primaries(blocks))]
-    wanted = [*(metric.name for metric in metrics), *(metric.name for metric in SERVING_METRICS)]
-    facts = Facts(metrics=load_figures(ask, [run.run_id for run in succeeded], question.stat, metrics=wanted))
+    read = [*(metric.name for metric in metrics), *OF_DISTURBANCES]
+    facts = load_facts(ask, [run.run_id for run in succeeded], question.stat, first=read)
     if blocks and all(_is_asked(block, metric) for block in blocks for metric in metrics):
         raise GpuAgentError(_load_was_asked(succeeded, facts))
     for metric in metrics:
@@ -165,7 +165,7 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
             first = list(compress(planned[0], ~np.isnan(facts.column(planned[0], metric.name))))
             having = compress(succeeded, ~np.isnan(facts.column(succeeded, metric.name)))
             recorded = find_recorded(ask, [run.run_id for run in first])
-            caveats = find_plan_caveats(ask, list(chain.from_iterable(planned)), runs)
+            caveats = find_plan_caveats(list(chain.from_iterable(planned)), runs, facts)
             return Plan(
                 question=question,
                 metric=metric,
@@ -191,9 +191,9 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
     )
 
 
-def find_plan_caveats(ask: Ask, planned: Sequence[Run], runs: Sequence[Run]) -> Iterator[Caveat]:
+def find_plan_caveats(planned: Sequence[Run], runs: Sequence[Run], facts: Facts) -> Iterator[Caveat]:
     """Yield what widens the spread of the runs that are planned from, and how many of all runs failed."""
-    yield from find_disturbances({"": planned}, load_facts(ask, [run.run_id for run in planned]))
+    yield from find_disturbances({"": planned}, facts)
     failed = Counter(run.status or "unknown" for run in runs if run.status not in ("succeeded", CANCELLED, *UNFINISHED))
     if failed:
         remedy = f"the plan leaves them out; reasons: {reasons(failed)}"

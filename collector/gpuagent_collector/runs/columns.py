@@ -1,6 +1,7 @@
 """The figures of many runs: a column for each metric, a row for each run."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import repeat
 from math import isnan
 from typing import Any
@@ -20,22 +21,48 @@ class Columns(Mapping[str, Mapping[str, float]]):
 
     Attributes:
         rows: the row of each run.
-        by_metric: a column for each metric that some run has; NaN: absent. A further, last row is of no run.
     """
 
-    def __init__(self, run_ids: Sequence[str], figures: Iterable[Piece]) -> None:
-        """Take the runs, and figures in pieces of one metric each."""
+    def __init__(
+        self,
+        run_ids: Sequence[str],
+        figures: Iterable[Piece],
+        *,
+        first: Collection[str] = (),
+        others: Callable[[], Iterable[Piece]] | None = None,
+    ) -> None:
+        """Take the runs, and figures in pieces of one metric each.
+
+        With `others` the figures are those of the `first` metrics; it reads all others when one of them is asked for.
+        """
         self.rows = {run_id: row for row, run_id in enumerate(run_ids)}
         self._absent = np.full(len(self.rows) + 1, np.nan)
-        self.by_metric: dict[str, Floats] = {}
-        has_any = np.zeros(len(self.rows) + 1, np.bool_)
+        self._known: dict[str, Floats] = {}
+        self._first, self._others = frozenset(first), others
+        self._add(figures)
+
+    def _add(self, figures: Iterable[Piece]) -> None:
         for metric, rows, values in figures:
-            if metric not in self.by_metric:
-                self.by_metric[metric] = self._absent.copy()
-            self.by_metric[metric][rows] = values
-            has_any[rows] = True
-        # The runs with figures.
-        self._run_ids = dict.fromkeys(run_id for run_id, row in self.rows.items() if has_any[row])
+            if metric not in self._known:
+                self._known[metric] = self._absent.copy()
+            self._known[metric][rows] = values
+        self._known = dict(sorted(self._known.items()))
+
+    @property
+    def by_metric(self) -> Mapping[str, Floats]:
+        """A column for each metric that some run has; NaN: absent. A further, last row is of no run."""
+        if self._others is not None:
+            others, self._others = self._others, None
+            self._add(others())
+        return self._known
+
+    @cached_property
+    def _run_ids(self) -> Mapping[str, None]:
+        """The runs with figures."""
+        has_any = np.zeros(len(self.rows) + 1, np.bool_)
+        for column in self.by_metric.values():
+            has_any |= ~np.isnan(column)
+        return dict.fromkeys(run_id for run_id, row in self.rows.items() if has_any[row])
 
     @classmethod
     def of_runs(cls, metrics: Mapping[str, Mapping[str, float]]) -> "Columns":
@@ -57,7 +84,8 @@ class Columns(Mapping[str, Mapping[str, float]]):
 
     def of(self, metric: str) -> Floats:
         """Return the column of a metric; all NaN where no run has it."""
-        return self.by_metric.get(metric, self._absent)
+        known = self._known if metric in self._first else self.by_metric
+        return known.get(metric, self._absent)
 
     def find_rows(self, run_ids: Iterable[str]) -> Rows:
         """Return the rows of runs; -1, the last one, for an unknown run."""

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import compress
 from math import isnan
 from operator import attrgetter, itemgetter
@@ -172,7 +172,7 @@ class Facts:
 
     def has(self, runs: Sequence[Run], metric: str) -> bool:
         """Return whether any of these runs has the figure."""
-        return metric in self.columns.by_metric and not np.isnan(self.column(runs, metric)).all()
+        return not np.isnan(self.column(runs, metric)).all()
 
     @cached_property
     def columns(self) -> Columns:
@@ -247,9 +247,9 @@ def load_figures(
     run_ids: Iterable[str],
     stat: Stat | None = None,
     stats: Iterable[Stat] = (),
-    metrics: Sequence[str] | None = None,
+    first: Sequence[str] = (),
 ) -> Columns:
-    """Return the figures of the runs: the wanted metrics; None: all.
+    """Return the figures of the runs; of other metrics than the `first` ones, where these are named, when asked for.
 
     `stat` is the statistic of sampled quantities, None the usual one; further `stats` are metrics of their own.
     """
@@ -257,23 +257,29 @@ def load_figures(
     chosen = sorted(set(run_ids))
     statistics = {"": f"coalesce({stat.value}_value, value)" if stat else "value"}
     statistics |= {f":{each.value}": f"{each.value}_value" for each in stats}
-    among = "" if metrics is None else f"AND metric IN ({', '.join(map(literal, metrics))})"
-    lists = " UNION ALL ".join(
-        _LISTS.format(suffix=suffix, value=value, among=among) for suffix, value in statistics.items()
-    )
 
-    def read() -> Iterator[Piece]:
+    def read(among: str) -> Iterator[Piece]:
+        lists = " UNION ALL ".join(
+            _LISTS.format(suffix=suffix, value=value, among=among) for suffix, value in statistics.items()
+        )
         # As one parameter: thousands of runs would make the statement too long.
         for first in range(0, len(chosen), _RUNS_AT_ONCE):
             for row in ask(f"{_METRICS} {lists} ORDER BY name", [chosen[first : first + _RUNS_AT_ONCE]]):
                 yield row["name"], np.asarray(row["places"]) + first, row["values"]
 
-    columns = Columns(chosen, read())
-    columns.by_metric = dict(sorted(columns.by_metric.items()))
-    return columns
+    if not first:
+        return Columns(chosen, read("true"))
+    named = f"metric IN ({', '.join(map(literal, first))})"
+    return Columns(chosen, read(named), first=first, others=partial(read, f"NOT {named}"))
 
 
-def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats: Iterable[Stat] = ()) -> Facts:
+def load_facts(
+    ask: Ask,
+    run_ids: Iterable[str],
+    stat: Stat | None = None,
+    stats: Iterable[Stat] = (),
+    first: Sequence[str] = (),
+) -> Facts:
     """Return the facts about the runs; the arguments are those of `load_figures`."""
     chosen, stats = sorted(set(run_ids)), tuple(stats)
     if any(map(is_job, chosen)):
@@ -300,7 +306,7 @@ def load_facts(ask: Ask, run_ids: Iterable[str], stat: Stat | None = None, stats
         return {run_id: row[column] for run_id, (row,) in found.get(fact, {}).items() if row[column] is not None}
 
     return Facts(
-        metrics=load_figures(ask, chosen, stat, stats),
+        metrics=load_figures(ask, chosen, stat, stats, first),
         sessions=_by_run(sessions, chosen),
         devices=_by_run(devices, chosen),
         texts=texts,
@@ -431,10 +437,10 @@ WITH chosen AS (
     SELECT * FROM run_metrics JOIN computed USING (run_id, computed_at)
 )"""
 
+# The sum of two larger figures would be infinite; NULL and NaN are no figures either.
 _LISTS = """
 SELECT metric || '{suffix}' AS name, list(place) AS places, list({value}) AS values FROM newest
-WHERE abs({value}) < 1e300 {among}  -- the sum of two larger ones would be infinite; NULL and NaN are no figures either
-GROUP BY metric"""
+WHERE abs({value}) < 1e300 AND {among} GROUP BY metric"""
 
 _CHOSEN = """chosen AS (
     SELECT run_id, place - 1 AS place FROM unnest(CAST(? AS VARCHAR[])) WITH ORDINALITY AS each(run_id, place)

@@ -1,6 +1,7 @@
 """What is asked of a store in SQL, by topic, and the rows and figures that come of it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from math import nan
 from typing import Any
 
 import duckdb
@@ -9,7 +10,7 @@ import pytest
 
 from gpuagent_collector.query.ask import Recorder, list_text, rows_of
 from gpuagent_collector.query.execute import Parameter
-from gpuagent_collector.runs.columns import Columns
+from gpuagent_collector.runs.columns import Columns, Piece
 
 
 @pytest.mark.parametrize(
@@ -65,3 +66,21 @@ def test_joined_figures_replace_those_of_the_same_metric() -> None:
     figures = Columns(["one", "two"], [("power", [0, 1], [1.0, 2.0])])
     joined = figures.joined({"two": {"power": 3.0, "loss": 0.5}, "three": {"loss": 1.5}})
     assert dict(joined) == {"one": {"power": 1.0}, "two": {"power": 3.0, "loss": 0.5}, "three": {"loss": 1.5}}
+
+
+def test_figures_of_other_metrics_are_read_once_and_only_when_one_is_asked_for() -> None:
+    read: list[str] = []
+
+    def others() -> Iterator[Piece]:
+        read.append("others")
+        yield "loss", [1], [0.5]
+
+    figures = Columns(["one", "two"], [("power", [0], [1.0])], first=["power", "absent"], others=others)
+    assert [figures.of(metric).tolist()[0] for metric in ("power", "absent")] == pytest.approx([1.0, nan], nan_ok=True)
+    assert read == []
+    assert (figures.of("loss").tolist()[1], list(figures.by_metric), dict(figures)["two"]) == (
+        0.5,
+        ["loss", "power"],
+        {"loss": 0.5},
+    )
+    assert read == ["others"]

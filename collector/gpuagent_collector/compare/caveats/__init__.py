@@ -165,6 +165,12 @@ _DISTURBANCES: tuple[Callable[[Observed], Iterator[Caveat]], ...] = (
     hardware.shared_gpu,
     _OVERLAPPING,
 )
+# The metrics that they read.
+OF_DISTURBANCES = (
+    *("cpu_used_cores", "process_cpu_cores", "gpus", "gpu_throttled_percent", *hardware.CAUSES),
+    *("gpu_other_processes", "gpu_other_memory_bytes", "gpu_other_utilization_percent"),
+    *("gpu_ecc_errors_uncorrected", "gpu_memory_repair_pending", "gpu_memory_repair_failed"),
+)
 
 
 def find_disturbances(sides: Mapping[str, Sequence[Run]], facts: Facts) -> Iterator[Caveat]:

@@ -24,7 +24,7 @@ _OF_PRECISION = ("Autocast", "MFU peak", "Precision", "TF32 cuDNN", "TF32 matmul
 
 # Throttling for longer than this share of the time deserves a warning.
 _THROTTLED_PERCENT = 1.0
-_CAUSES = {
+CAUSES = {
     "gpu_power_capped_percent": "power cap",
     "gpu_thermal_slowdown_percent": "heat",
     "gpu_power_brake_percent": "power brake",
@@ -178,7 +178,7 @@ def throttled(evidence: Observed) -> Iterator[Caveat]:
     """Warn where clocks were throttled, with the causes."""
     name = "gpu_throttled_percent"
     if where := evidence.sides_above(name, _THROTTLED_PERCENT):
-        highest = {words: evidence.highest(cause) for cause, words in _CAUSES.items()}
+        highest = {words: evidence.highest(cause) for cause, words in CAUSES.items()}
         causes = ", ".join(f"{words} up to {significant(share)} %" for words, share in highest.items() if share)
         several = ", in the mean of a run's GPUs" if evidence.highest("gpus") > 1 else ""
         yield Caveat(
