@@ -503,6 +503,12 @@ WITH {takers()}, {spans()}, {_CHOSEN}, lives AS (
            coalesce(lives.ended_at, now() AT TIME ZONE 'UTC') AS ended_at
     FROM lives JOIN takers USING (run_id) LEFT JOIN sessions USING (session_id)
     WHERE lives.started_at IS NOT NULL
+), crowded AS (  -- those that began before an earlier one on their node had ended, and these
+    SELECT *
+    FROM stays
+    WINDOW in_order AS (PARTITION BY node_id ORDER BY started_at, run_id)
+    QUALIFY started_at < max(ended_at) OVER (in_order ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+        OR lead(started_at) OVER in_order < ended_at
 ), own AS (
     SELECT * FROM takers JOIN chosen USING (run_id) JOIN lives USING (run_id)
 )
@@ -528,7 +534,7 @@ FROM (
     GROUP BY place, dropped.source, quantity
     UNION ALL BY NAME
     SELECT place, 'neighbour' AS fact
-    FROM chosen JOIN stays AS stay USING (run_id) JOIN stays AS other
+    FROM chosen JOIN crowded AS stay USING (run_id) JOIN crowded AS other
         ON other.node_id = stay.node_id AND NOT {on_other_machine("stay", "other")}
     WHERE stay.run_id <> other.run_id AND stay.started_at < other.ended_at AND other.started_at < stay.ended_at
     UNION ALL BY NAME
@@ -537,7 +543,9 @@ FROM (
     WHERE other.since <= ended_at AND other.until >= started_at
     UNION ALL BY NAME
     SELECT place, event AS fact, words AS text, number
-    FROM chosen JOIN lives USING (run_id) JOIN run_devices AS used USING (run_id)
+    FROM chosen JOIN lives USING (run_id) JOIN (
+        SELECT * FROM run_devices WHERE node_id IN (SELECT node_id FROM gpu_events WHERE event = 'xid')
+    ) AS used USING (run_id)
     LEFT JOIN session_devices AS device USING (session_id, device_id) JOIN gpu_events AS happened
         -- The health of a MIG instance is that of its GPU. The agent polls once a second.
         ON happened.node_id = used.node_id AND happened.device_id = coalesce(parent_device_id, used.device_id)
