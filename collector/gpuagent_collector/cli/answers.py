@@ -128,6 +128,7 @@ def command_of(name: str, summary: str) -> click.Command:
         asked = entry.change(given)
         if "no_series" in asked:  # only a terminal draws them
             asked["no_series"] |= output_format is not OutputFormat.TABLE
+            asked["brief"] = output_format is OutputFormat.TABLE and not (asked["everything"] or copy)
         force = asked.pop("force", False)
         if copy:
             check_writable(copy, force=force)

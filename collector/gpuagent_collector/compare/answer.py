@@ -233,7 +233,7 @@ def answer(comparison: Comparison, *, most: int = 3, place: str = "in the table"
         said.append(f"To show a difference of {needed.percent:g} %{where}, make {runs}.")
     # Workloads that lack the metric that others are compared by.
     primary, blocks = comparison.figures.primary, comparison.figures.blocks
-    lacking = [block.block for block in blocks if all(row.metric.name != primary.name for row in block.rows)]
+    lacking = [block.block for block in blocks if not block.find_row(primary).figures]
     if primary.name == "throughput" and 0 < len(lacking) < len(blocks):
         names = first_few(list(dict.fromkeys(block.workload for block in lacking)))
         said.append(f"No throughput is known of {names}; --metric run_seconds compares durations.")

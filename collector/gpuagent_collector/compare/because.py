@@ -356,12 +356,16 @@ _SPLITS: Mapping[bool, Sequence[tuple[str, str, Split]]] = {
 }
 
 
+# The metrics that all splits read.
+OF_SPLITS = (*(base for splits in _SPLITS.values() for _, base, _ in splits), *_DECIDING, *_COSTS)
+
+
 def _divide_by_items(times: Sequence[dict[str, Floats]], figures: Sequence[Figures]) -> bool:
     """Divide times of steps by their items and return True, if all runs report items and the sides differ in them."""
     if "throughput" not in figures[0]:
         return False
     items = [of_side["throughput"] * of_side["step_seconds"] for of_side in figures]
-    before, after = map(np.median, items)
+    before, after = map(median, items)
     if not all(of_side.all() for of_side in items) or abs(after / before - 1) <= _SAME_ITEMS:
         return False
     for of_side, number in zip(times, items, strict=True):

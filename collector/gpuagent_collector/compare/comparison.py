@@ -11,8 +11,8 @@ from math import prod
 import numpy as np
 
 from gpuagent_collector.choices import PartKind, Stat
-from gpuagent_collector.compare.because import Because, find_because, find_product
-from gpuagent_collector.compare.caveats import find_caveats
+from gpuagent_collector.compare.because import OF_SPLITS, Because, find_because, find_product
+from gpuagent_collector.compare.caveats import OF_DISTURBANCES, find_caveats
 from gpuagent_collector.compare.figures import (
     DEFAULT_PRIMARIES,
     BlockFigures,
@@ -140,6 +140,14 @@ def _divide_at(runs: Sequence[Run], time: datetime) -> Mapping[str, list[Run]]:
     return {node: of_node for node, of_node in sorted(by_node.items()) if len({run.side for run in of_node}) > 1}
 
 
+# The metrics that sentences, warnings and reasons usually read; any other takes reading all others.
+_FIRST = sorted(
+    {
+        *(*DEFAULT_PRIMARIES, *OF_DISTURBANCES, *OF_SPLITS, "client_limited", "gpu_clock_unexplained_percent"),
+        *("gpu_idle_percent", "measure_seconds", "steady_throughput", "steps_before_steady", "timed_throughput"),
+    }
+)
+
 # Points of a curve: two for each column that a wide terminal has for it.
 _POINTS = 240
 _BRIEF = tuple(chart for chart in CHARTS if chart.brief)
@@ -166,6 +174,7 @@ class Request(Choice):
         series: whether time series of one run a side are wanted; only they read samples.
         every_chart: whether all time series are wanted, or the few that a terminal shows at once.
         every_status: whether runs count that did not succeed.
+        brief: whether most metrics are not shown, and are read only where something needs them.
     """
 
     by: str = "platform"
@@ -184,6 +193,7 @@ class Request(Choice):
     series: bool = True
     every_status: bool = False
     every_chart: bool = False
+    brief: bool = False
 
     @property
     def is_usual(self) -> bool:
@@ -276,7 +286,9 @@ def find_option_tests(layout: Layout, facts: Facts, figures: Figures) -> Iterato
 def cost_row(block: BlockFigures) -> Row | None:
     """Return the cost of a block: per million items, else per run; None: it is unknown, or in several currencies."""
     for kind in (COST_PER_MILLION_ITEMS, COST_PER_RUN):
-        rows = [row for row in block.rows if row.metric.name.startswith(f"{kind.stem}_")]
+        of_kind = [metric for metric in block.metrics if metric.name.startswith(f"{kind.stem}_")]
+        # Without prices there are none, and no row needs to be found.
+        rows = [row for row in block.rows if row.metric in of_kind] if of_kind else []
         if len(rows) == 1:
             return rows[0]
     return None
@@ -337,7 +349,8 @@ def compare(ask: Ask, request: Request) -> Comparison:
     else:
         sides = choose_sides(runs, facet, request.values, request.baseline)
         layout = lay_out(runs, facet, sides, chosen_by_name=bool(request.values), every_status=request.every_status)
-    facts = with_costs(ask, load_facts(ask, layout.run_ids, request.stat, request.stats), request.prices)
+    first = _FIRST if request.brief else ()
+    facts = with_costs(ask, load_facts(ask, layout.run_ids, request.stat, request.stats, first), request.prices)
     # Equal repeats of one experiment's name before and after an event were not made together.
     unpaired = request.unpaired or request.event is not None
     figures = compute_figures(layout, facts, metric=request.metric, delta=request.delta, unpaired=unpaired)

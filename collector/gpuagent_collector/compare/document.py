@@ -61,9 +61,10 @@ def answer_compare(
     no_series: bool,
     max_regression: float | None,
     junit: Path | None,
+    brief: bool = False,
     **asked: Any,
 ) -> Answer:
-    """Answer the command; `asked` are the fields of a request. It fails for a shown regression."""
+    """Answer the command, or its first screen; `asked` are fields of a request. It fails for a shown regression."""
     asked = take_jobs(ask, asked)
     if specs and table:
         raise MisuseError("--specs and --table are two answers; give one of them")
@@ -81,7 +82,7 @@ def answer_compare(
         return matrix.render(matrix.tabulate(ask, request, names, rows or "workload"))
     if specs:
         return render_hardware(ask, compare(ask, Request(series=False, **asked)))
-    request = Request(series=asked["everything"] and not no_series, **asked)
+    request = Request(series=asked["everything"] and not no_series, brief=brief, **asked)
     comparison = compare_what_differs(ask, request)
     answer = render(comparison)
     if reason := say_choice(comparison, request):
@@ -108,7 +109,8 @@ def render(comparison: Comparison) -> Answer:
         heading=heading,
         text=answer(comparison),
         parts=parts,
-        sections=[*part_sections(comparison), *_details(comparison)],
+        sections=list(part_sections(comparison)),
+        details=partial(_details, comparison),
         caveats=comparison.caveats,
         next=_next_of_jobs(comparison) if comparison.request.jobs else find_next(comparison),
         short=answer(comparison, most=1),
@@ -136,7 +138,7 @@ def render(comparison: Comparison) -> Answer:
             ),
             "left_out": layout.left_out,
         },
-        csv=[_cells(comparison)],
+        csv=lambda: [_cells(comparison)],
         sides=layout.sides,
     )
 
@@ -325,9 +327,9 @@ def _details(comparison: Comparison) -> Iterator[Section]:
     """Yield the parts of each shown difference, hardware, metrics and charts."""
     for because in comparison.reasons:
         name = tell_apart(because.block, comparison.layout.blocks)
-        yield Section(f"{name}: where the difference comes from", [because_table(because)], is_detail=True)
-    for section in (*detail_sections(comparison), *course_sections(comparison, phases=True)):
-        yield replace(section, is_detail=True)
+        yield Section(f"{name}: where the difference comes from", [because_table(because)])
+    yield from detail_sections(comparison)
+    yield from course_sections(comparison, phases=True)
 
 
 def detail_sections(comparison: Comparison, *, most: int | None = None) -> Iterator[Section]:

@@ -123,12 +123,23 @@ class Overall:
         return self.common is not None and self.common.is_shown and not self.is_equal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots, for the cached property
 class BlockFigures:
-    """All metrics of one block."""
+    """All metrics of one block, which are found when they are asked for: a first screen shows none of them.
+
+    Attributes:
+        metrics: those that runs can have.
+        find_row: returns the row of one of them, which may be empty.
+    """
 
     block: Block
-    rows: tuple[Row, ...]
+    metrics: tuple[Metric, ...]
+    find_row: Callable[[Metric], Row] = field(compare=False)
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """The metrics that runs have."""
+        return tuple(row for row in map(self.find_row, self.metrics) if row.figures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -479,7 +490,7 @@ def _overall(tests: Sequence[Test], families: Sequence[Sides], alpha: float) -> 
 def _block_figures(
     block: Block,
     facts: Facts,
-    known: Sequence[Metric],
+    known: tuple[Metric, ...],
     tests: Sequence[Test],
     primary: Metric,
     values_of: ValuesOf | None,
@@ -497,16 +508,15 @@ def _block_figures(
         sides = _contestants(block, facts, metric)
         return {side: estimate_shift(*values_of(block, side, metric), alpha=alpha) for side in sides}
 
-    rows = [
-        Row(
+    def find_row(metric: Metric) -> Row:
+        return Row(
             metric=metric,
             unit=_unit(block, facts, metric),
             figures={side: _figure(block, side, facts, metric) for side in _sides_with(block, facts, metric)},
             find_shifts=partial(shifts, metric),
         )
-        for metric in known
-    ]
-    return BlockFigures(block=block, rows=tuple(row for row in rows if row.figures))
+
+    return BlockFigures(block=block, metrics=known, find_row=find_row)
 
 
 def _unit(block: Block, facts: Facts, metric: Metric) -> str:

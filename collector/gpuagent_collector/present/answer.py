@@ -98,10 +98,11 @@ class Answer:
         text: the sentences of the answer; what begins a paragraph is on a line of its own.
         parts: what else is in the first section, after the text.
         sections: the further ones.
+        details: returns those after them that the first screen does not have.
         caveats: the warnings, the gravest first.
         next: the command that takes the question further.
         facts: what JSON has between the text and the warnings; tables in it are lists of objects.
-        csv: the tables whose rows are CSV's lines.
+        csv: the tables whose rows are CSV's lines, or a function that makes them.
         short: the sentences on the first screen; None: all of them.
         more: what the first screen leaves out, in words.
         everything: whether a terminal shows the whole answer.
@@ -115,10 +116,11 @@ class Answer:
     text: str
     parts: Sequence[Part] = ()
     sections: Sequence[Section] = ()
+    details: Callable[[], Iterable[Section]] = tuple
     caveats: Sequence[Caveat] = ()
     next: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
-    csv: Sequence[Table] = ()
+    csv: Sequence[Table] | Callable[[], Sequence[Table]] = ()
     short: str | None = None
     more: str = ""
     everything: bool = False
@@ -142,6 +144,7 @@ class Answer:
         text = self.short if brief and self.short is not None else self.text
         sections = [Section(self.heading, [*text.splitlines(), *self.parts])]
         sections += [section for section in self.sections if not (brief and section.is_detail)]
+        sections += () if brief else self.details()
         if brief and self.caveats:
             points = tuple((f"{each.text} → {each.remedy}", "") for each in self.caveats[:warnings])
             sections[-1] = replace(sections[-1], parts=[*sections[-1].parts, Bullets(points=points)])
@@ -187,9 +190,13 @@ class Answer:
     def __repr__(self) -> str:
         return f"<answer: {self.text or self.heading}>"
 
+    def tables(self) -> Sequence[Table]:
+        """Return the tables whose rows are CSV's lines."""
+        return self.csv() if callable(self.csv) else self.csv
+
     def lines(self) -> list[dict[str, Any]]:
         """Return the lines that CSV has; a nested value is JSON."""
-        lines = [line for table in self.csv for line in table.lines()]
+        lines = [line for table in self.tables() for line in table.lines()]
         return [{key: _flat(plain(value)) for key, value in line.items()} for line in lines]
 
 

@@ -18,7 +18,7 @@ from gpuagent_collector.present.values import Column
 def as_table(answer: Answer) -> pa.Table:
     """Return an answer's lines as a table; a number among texts is a text."""
     lines = answer.lines()
-    names = dict.fromkeys(name for table in answer.csv for name in table.names())
+    names = dict.fromkeys(name for table in answer.tables() for name in table.names())
     return pa.table({name: _column([line.get(name) for line in lines]) for name in names})
 
 

@@ -50,6 +50,16 @@ def test_no_line_is_wider_than_the_terminal(call: Collector, line: str, widest: 
         assert max(map(len, out.partition("Next:")[0].splitlines())) <= columns
 
 
+@pytest.mark.parametrize("line", ["compare --by interference", "compare --by interference --json", "plan"])
+def test_figures_are_read_once_and_for_a_first_screen_few_of_them(
+    call: Collector, filled: Callable[[Fill], Path], line: str
+) -> None:
+    command, *arguments = shlex.split(line)
+    _, _, err = call(command, *arguments, "--show-sql")
+    (statement,) = (each for each in statements_shown(err, filled(FILLS[command])) if "run_metrics" in each)
+    assert ("metric IN (" in statement) is ("--json" not in line)
+
+
 @pytest.mark.parametrize("output_format", ["table", "markdown", "json"])
 @pytest.mark.parametrize(
     ("command", "arguments"),
