@@ -211,7 +211,9 @@ def load_runs(
         conditions += " AND run.run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))"
         values.append(list(run_ids))
     sides = f"[{', '.join(part.expression for part in facet.parts)}]"
-    groups = ask(_RUNS.format(sides=sides, where=conditions), values)
+    # To look all of them up would only take time.
+    among = "SEMI JOIN wanted USING (run_id)" if values else ""
+    groups = ask(_RUNS.format(sides=sides, where=conditions, among=among), values)
     # Thousands of runs have few different programs.
     programs = []
     commands: dict[str, set[Command]] = defaultdict(set)
@@ -391,7 +393,8 @@ _LISTED = """(
 )"""
 
 _RUNS = f"""
-WITH {takers()},
+WITH wanted AS MATERIALIZED (SELECT * FROM runs AS run WHERE run_id IS NOT NULL AND {{where}}),
+{takers("{among}")},
 hosts AS (
     SELECT DISTINCT run_id, hostname AS name, hostname AS words FROM takers JOIN sessions USING (session_id)
 ),
@@ -399,7 +402,7 @@ gpu_kinds AS (
     SELECT run_id, coalesce(name, 'unknown GPU') AS name,
            if(count(DISTINCT device_id) > 1, count(DISTINCT device_id) || ' × ', '')
                || coalesce(any_value(name), 'unknown GPU') AS words
-    FROM run_devices LEFT JOIN session_devices USING (session_id, device_id)
+    FROM run_devices {{among}} LEFT JOIN session_devices USING (session_id, device_id)
     WHERE device_id IS NOT NULL GROUP BY ALL
 ),
 places AS {_LISTED.format(name="nodes", rows="hosts")},
@@ -415,11 +418,10 @@ FROM (
            json_extract_string(run.labels, '$.until') AS until,
            json_extract_string(run.labels, '$.imported') AS imported,
            row_number() OVER (ORDER BY run.queued_at, run.run_id) AS number
-    FROM runs AS run
+    FROM wanted AS run
     LEFT JOIN sessions AS session USING (session_id)
     LEFT JOIN places USING (run_id)
     LEFT JOIN gpus USING (run_id)
-    WHERE run.run_id IS NOT NULL AND {{where}}
 )
 GROUP BY ALL"""  # noqa: S608 - names of the schema, as below
 
