@@ -65,14 +65,15 @@ FROM (
 
 
 def _started(ask: Ask, runs: Sequence[Run]) -> Mapping[tuple[str, str], int]:
-    command_of = {row["run_id"]: row["command"] for row in ask(_COMMANDS, [[run.run_id for run in runs]])}
+    rows = ask(_COMMANDS, [[run.run_id for run in runs]])
+    command_of = {run_id: row["command"] for row in rows for run_id in row["run_ids"]}
     started = ((run.side or "", command_of.get(run.run_id)) for run in runs)
     return Counter((side, command) for side, command in started if command not in (None, "[]"))
 
 
 _COMMANDS = """
-SELECT run_id, CAST(command AS VARCHAR) AS command FROM runs
-WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))"""
+SELECT CAST(command AS VARCHAR) AS command, list(run_id) AS run_ids FROM runs
+WHERE run_id IN (SELECT unnest(CAST(? AS VARCHAR[]))) GROUP BY command"""
 
 
 # More curves than these in one chart would be indistinguishable.
