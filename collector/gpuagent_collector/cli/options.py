@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from gpuagent_collector.cli.algebra import import_numpy
 from gpuagent_collector.errors import OlderSchemaError
 from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_common.cli import NAME, single
@@ -273,6 +274,7 @@ def reader_options(command: Command) -> Command:
             words=words,
             files=tuple(map(Path, stores)) if len(stores) > 1 else (),
         )
+        import_numpy()
         return command(*args, reader=reader, **rest)
 
     for option in (
