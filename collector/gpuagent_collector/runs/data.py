@@ -260,19 +260,21 @@ def load_figures(
     statistics = {"": f"coalesce({stat.value}_value, value)" if stat else "value"}
     statistics |= {f":{each.value}": f"{each.value}_value" for each in stats}
 
-    def read(among: str) -> Iterator[Piece]:
+    def read(among: str, metrics: int) -> Iterator[Piece]:
         lists = " UNION ALL ".join(
             _LISTS.format(suffix=suffix, value=value, among=among) for suffix, value in statistics.items()
         )
         # As one parameter: thousands of runs would make the statement too long.
-        for first in range(0, len(chosen), _RUNS_AT_ONCE):
-            for row in ask(f"{_METRICS} {lists} ORDER BY name", [chosen[first : first + _RUNS_AT_ONCE]]):
-                yield row["name"], np.asarray(row["places"]) + first, row["values"]
+        runs = _FIGURES_AT_ONCE // metrics
+        for start in range(0, len(chosen), runs):
+            for row in ask(f"{_METRICS} {lists} ORDER BY name", [chosen[start : start + runs]]):
+                yield row["name"], np.asarray(row["places"]) + start, row["values"]
 
     if not first:
-        return Columns(chosen, read("true"))
+        return Columns(chosen, read("true", len(METRICS)))
     named = f"metric IN ({', '.join(map(literal, first))})"
-    return Columns(chosen, read(named), first=first, others=partial(read, f"NOT {named}"))
+    others = partial(read, f"NOT {named}", len(METRICS))
+    return Columns(chosen, read(named, len(first)), first=first, others=others)
 
 
 def load_facts(
@@ -426,7 +428,7 @@ FROM (
 GROUP BY ALL"""  # noqa: S608 - names of the schema, as below
 
 # DuckDB keeps several copies of the lists that it makes.
-_RUNS_AT_ONCE = 2500
+_FIGURES_AT_ONCE = 360_000
 
 _METRICS = """
 WITH chosen AS (
