@@ -132,9 +132,9 @@ def make_trials(runs: Iterable[Run], facts: Facts) -> list[RankedRun]:
         parameters, metrics = _read_parameters(run.parameters), facts.metrics.get(run.run_id, {})
         asked = whole(parameters.get("ranks"))
         ranks = whole(metrics.get("ranks")) or (asked * run.node_count if asked else None)
-        models = {device["name"] or "unknown GPU" for device in facts.devices.get(run.run_id, [])}
-        nodes = {session["hostname"] or "unknown node" for session in facts.sessions.get(run.run_id, [])}
         if ranks is not None:
+            models = {device["name"] or "unknown GPU" for device in facts.devices.get(run.run_id, [])}
+            nodes = {session["hostname"] or "unknown node" for session in facts.sessions.get(run.run_id, [])}
             trial = RankedRun(
                 run=run,
                 ranks=ranks,

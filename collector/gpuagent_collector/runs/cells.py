@@ -390,9 +390,10 @@ def _divide(
         return Block(row=row, workload=runs[0].workload, parameters=parameters, held=dict(held), cells=cells)
 
     blocks = [make_block(held, members) for held, members in _by_condition(runs, facet, across).items()]
-    whole = make_block((), runs)
-    if _count_sides(whole) > 1 and all(_count_sides(block) < 2 for block in blocks):
-        blocks = [whole]
+    if all(_count_sides(block) < 2 for block in blocks):
+        whole = make_block((), runs)
+        if _count_sides(whole) > 1:
+            blocks = [whole]
     return [part for block in blocks for part in _by_arguments(block, facet)]
 
 
@@ -408,15 +409,20 @@ def _by_arguments(block: Block, facet: Facet) -> list[Block]:
     cells = [cell for cell in block.cells if cell.runs]
     if len(cells) < 2 or facet.describes or any(match_runs(cells[0], other) for other in cells[1:]):
         return [block]
+    # Thousands of runs have few commands.
+    every = {run.command for run in _runs(cells)}
+    rest_of = {command: without_arguments(identify_command(command), facet.arguments) for command in every}
+    if len(set(rest_of.values())) == 1:
+        return [block]
     # The rest of each run's command, and a command that has it.
-    rests = {run.run_id: without_arguments(identify_command(run.command), facet.arguments) for run in _runs(cells)}
+    rests = {run.run_id: rest_of[run.command] for run in _runs(cells)}
     commands = {rests[run.run_id]: run.command for run in _runs(cells)}
     repeated: Counter[Identity] = Counter()
     for cell in cells:
         of_cell = Counter(rests[run.run_id] for run in cell.runs)
         repeated.update(rest for rest, runs in of_cell.items() if runs >= _REPEATED)
     chosen = [rest for rest in commands if repeated[rest] > 1]
-    if not chosen or len(commands) == 1:
+    if not chosen:
         return [block]
     differing = differing_arguments([[command] for command in commands.values()])
     # Lone words say least, so they are last.
