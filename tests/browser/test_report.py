@@ -10,7 +10,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from gpuagent_collector.compare.comparison import Request
-from gpuagent_collector.prices.price import parse_prices
+from gpuagent_collector.prices.files import parse_prices
 from gpuagent_collector.report.page import library_name, plotly_script, render
 from gpuagent_collector.report.study import make_report
 from tests.browser.browsing import COLOURS, Browser

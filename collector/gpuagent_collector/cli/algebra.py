@@ -6,9 +6,9 @@ _THREADS = "OPENBLAS_NUM_THREADS"
 
 
 def import_numpy() -> None:
-    """Import numpy without threads for its algebra, which no command uses and each of which takes a core for a moment.
+    """Import numpy without threads for its algebra: no command uses them, and each takes a core for a moment.
 
-    Programs that this process starts are not told of it.
+    Programs that this process starts do not inherit that.
     """
     given = os.environ.get(_THREADS)
     os.environ[_THREADS] = given or "1"

@@ -49,7 +49,7 @@ def command(catalogue: Path, **chosen: Any) -> None:
     CATALOGUE is a CSV file with the columns of SkyPilot's catalogues: InstanceType, Region, Price, SpotPrice. gpuagent
     ships no prices and fetches none: source and date are yours, and every entry names them.
     """
-    from gpuagent_collector.prices.price import Chosen, convert, parse_prices
+    from gpuagent_collector.prices.files import Chosen, convert, parse_prices
 
     try:
         text = catalogue.read_text(encoding="utf-8-sig")

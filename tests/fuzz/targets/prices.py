@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpuagent_collector.prices.price import parse_prices
+from gpuagent_collector.prices.files import parse_prices
 from gpuagent_common.errors import MisuseError
 from tests.fuzz.tally import Attempt
 

@@ -9,7 +9,8 @@ from gpuagent_collector.answers.scaling_curves import study_scaling
 from gpuagent_collector.present.markdown import to_markdown
 from gpuagent_collector.present.rendering import as_table
 from gpuagent_collector.present.table import Table
-from gpuagent_collector.prices.price import Prices, parse_prices
+from gpuagent_collector.prices.files import parse_prices
+from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.runs.data import load_facts
 from tests.integration.compare.comparing import alternate, compared, texts, warnings

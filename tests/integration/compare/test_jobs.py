@@ -11,7 +11,7 @@ from rich.console import Console
 from gpuagent_collector.answers.job import answer_job
 from gpuagent_collector.answers.jobs import answer_idle, answer_jobs, find_jobs
 from gpuagent_collector.present.terminal import print_answer
-from gpuagent_collector.prices.price import parse_prices
+from gpuagent_collector.prices.files import parse_prices
 from gpuagent_collector.runs.jobs import Chosen
 from gpuagent_collector.web.jobs import Jobs
 from tests.integration.compare.synthetic import EPOCH, Node, SyntheticStore

@@ -8,7 +8,7 @@ from gpuagent_collector.answers.profile import study_profile
 from gpuagent_collector.answers.roofline import study_roofline
 from gpuagent_collector.cli.printing import asking
 from gpuagent_collector.launching.progress import PROGRESS_SQL
-from gpuagent_collector.prices.price import parse_prices
+from gpuagent_collector.prices.files import parse_prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask, with_values
 from gpuagent_collector.query.execute import Limits

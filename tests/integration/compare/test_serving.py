@@ -16,7 +16,7 @@ from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.plot.answers import draw_serving
 from gpuagent_collector.plot.picture import in_style
 from gpuagent_collector.present.table import Grid
-from gpuagent_collector.prices.price import parse_prices
+from gpuagent_collector.prices.files import parse_prices
 from gpuagent_collector.report.chapters import write_serving
 from gpuagent_collector.report.figures.serving import serving_panels
 from gpuagent_collector.report.study import make_report

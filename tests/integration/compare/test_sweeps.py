@@ -19,7 +19,7 @@ from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.compare.document import find_next, first_parts
 from gpuagent_collector.compare.tables import cost_table, verdict_table
 from gpuagent_collector.present.table import Table
-from gpuagent_collector.prices.price import parse_prices
+from gpuagent_collector.prices.files import parse_prices
 from gpuagent_collector.recommend.answer import render as render_recommendation
 from gpuagent_collector.recommend.study import Request as RecommendRequest
 from gpuagent_collector.recommend.study import recommend

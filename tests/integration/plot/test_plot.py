@@ -16,7 +16,7 @@ from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.plot.draw import Kind, PlotRequest, write_plot
 from gpuagent_collector.plot.picture import Picture
-from gpuagent_collector.prices.price import parse_prices
+from gpuagent_collector.prices.files import parse_prices
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.comparing import alternate
 from tests.integration.compare.filled import FILLS, HOSTILE_FILLS, Fill

@@ -8,7 +8,7 @@ import pytest
 from gpuagent_collector.compare.comparison import Request as CompareRequest
 from gpuagent_collector.compare.comparison import compare, cost_row
 from gpuagent_collector.metrics.bounds import Limit
-from gpuagent_collector.prices.price import parse_prices
+from gpuagent_collector.prices.files import parse_prices
 from gpuagent_collector.recommend.answer import answer
 from gpuagent_collector.recommend.study import Recommendation, Request, recommend
 from gpuagent_collector.statistics.verdicts import Verdict

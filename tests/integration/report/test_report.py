@@ -11,7 +11,7 @@ import pytest
 
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Request, compare
-from gpuagent_collector.prices.price import parse_prices
+from gpuagent_collector.prices.files import parse_prices
 from gpuagent_collector.query.guard import Guard, store_relations
 from gpuagent_collector.report import chapters
 from gpuagent_collector.report.chapters import CHAPTERS

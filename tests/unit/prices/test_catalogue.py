@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from gpuagent_collector.cli import cli
-from gpuagent_collector.prices.price import Chosen, convert, parse_prices
+from gpuagent_collector.prices.files import Chosen, convert, parse_prices
 from gpuagent_common.errors import MisuseError
 
 CATALOGUE = """InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,GpuInfo,Region,Zone,Price,SpotPrice

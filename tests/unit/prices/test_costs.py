@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpuagent_collector.prices.price import Prices, parse_prices
+from gpuagent_collector.prices.files import parse_prices
+from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.execute import Parameter
 from gpuagent_collector.runs.data import load_facts

@@ -9,7 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_collector.prices.price import SCHEMA, Price, find_prices, parse_prices
+from gpuagent_collector.prices.files import parse_prices
+from gpuagent_collector.prices.price import SCHEMA, Price, find_prices
 from gpuagent_common.errors import MisuseError
 
 ROOT = Path(__file__).resolve().parents[3]
