@@ -358,7 +358,7 @@ def test_a_search_says_the_highest_rate_and_that_a_server_is_erratic(store: Synt
     assert rendered.text.count("erratic") == 1
     # Nothing is known of the command that searched.
     assert rendered.next is None
-    (table,) = rendered.csv
+    (table,) = rendered.tables()
     assert [row["high"] for row in table.records()] == [12.5, None]
     with pytest.raises(GpuAgentError, match="no latency to draw"):
         draw_serving(found, 80.0)

@@ -53,7 +53,7 @@ def beside(store: SyntheticStore, name: str | None = None) -> Answer:
 @pytest.mark.parametrize(("run_id", "percent", "place"), [("sound", 100, "within"), ("slow", 80, "below")])
 def test_a_run_is_placed_among_published_ones(store: SyntheticStore, run_id: str, percent: float, place: str) -> None:
     answer = beside(store, run_id)
-    first, step, *_ = answer.csv[0].records()
+    first, step, *_ = answer.tables()[0].records()
     assert (first["figure"], first["place"], first["reference_runs"]) == ("throughput", place, len(PUBLISHED))
     assert first["percent"] == pytest.approx(percent)
     assert step["figure"] == "step_seconds"
@@ -62,14 +62,14 @@ def test_a_run_is_placed_among_published_ones(store: SyntheticStore, run_id: str
 
 def test_a_run_without_a_reference_says_in_what_the_nearest_differs(store: SyntheticStore) -> None:
     answer = beside(store, "longer")
-    assert answer.csv[0].records() == []
+    assert answer.tables()[0].records() == []
     assert "no reference" in answer.text
     assert "steps=45" in answer.text
 
 
 def test_without_a_name_the_newest_run_of_each_setting_is_shown(store: SyntheticStore) -> None:
     answer = beside(store)
-    assert [row["run_id"] for row in answer.csv[0].records()] == ["slow"]
+    assert [row["run_id"] for row in answer.tables()[0].records()] == ["slow"]
     assert answer.facts["without_reference"] == ["longer", "own"]
     # They ran on a GPU of the reference.
     assert GPU not in answer.text.partition("No published run is like")[2]
@@ -79,7 +79,7 @@ def test_a_published_run_is_not_its_own_reference(store: SyntheticStore) -> None
     node = store.node("elm", "laptop", gpus=(GPU,))
     published = {"workload": "resnet50", "parameters": PARAMETERS, "throughput": THROUGHPUT}
     store.run(PUBLISHED[0]["run_id"], node, start_seconds=-600, **published)  # type: ignore[arg-type]
-    first = beside(store, PUBLISHED[0]["run_id"]).csv[0].records()[0]
+    first = beside(store, PUBLISHED[0]["run_id"]).tables()[0].records()[0]
     assert first["reference_runs"] == len(PUBLISHED) - 1
 
 
