@@ -97,8 +97,8 @@ def least_deviations(repeats: int, *, power: float, level: float, matched: bool)
     # Power grows with the shift: beyond two shifts near that of normal theory nothing needs to be simulated.
     errors = NormalDist().inv_cdf(1 - level / 2) + NormalDist().inv_cdf(power)
     near = errors * sqrt(2 / repeats * pi / 3) * (1 + 1 / repeats)
-    too_few = 0.97 * near if not is_enough(0.97 * near) else low
-    enough = 1.03 * near if is_enough(1.03 * near) else high
+    too_few = 0.985 * near if not is_enough(0.985 * near) else low
+    enough = 1.02 * near if is_enough(1.02 * near) else high
     while high - low > 5e-3 * high:
         middle = (low + high) / 2
         if middle > too_few and (middle >= enough or is_enough(middle)):
