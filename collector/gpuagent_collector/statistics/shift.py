@@ -12,7 +12,7 @@ as stated), and both ends of the interval belong to it.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
 Values = Sequence[float] | Floats
 
 
@@ -53,6 +54,8 @@ _MOST_DIFFERENCES = 250_000
 # The same where few more counts lead to so few; and the runs of each side by which their place is first guessed.
 _FEW_DIFFERENCES = 20_000
 _GUESSED_BY = 64
+# The share of all differences by which that place may be wrong.
+_GUESS_REACH = 0.01
 
 
 class Scale(Enum):
@@ -147,56 +150,80 @@ def _differences(baseline: Floats, other: Floats) -> Floats:
     return differences
 
 
+class _Bracket(NamedTuple):
+    """The differences from `low` to `high`: of each other run the baseline's runs from `first` to before `last`."""
+
+    low: float
+    high: float
+    first: Rows
+    last: Rows
+
+
 def _select_differences(baseline: Floats, other: Floats, ranks: Sequence[int]) -> list[float]:
     """Return the differences of these ranks, from 0, of every two runs of sorted sides, to the last bits."""
     few = [side[np.linspace(0, side.size - 1, _GUESSED_BY).astype(np.intp)] for side in (baseline, other)]
+    # An even choice of all differences, in which the ranks are near their places among all.
     guesses = np.sort(_differences(*few))
+    shares = np.array([min(ranks), max(ranks)]) / (baseline.size * other.size) + [-_GUESS_REACH, _GUESS_REACH]
+    pivots = guesses[np.clip(shares * guesses.size, 0, guesses.size - 1).astype(np.intp)].tolist()
+    every = _Bracket(
+        low=other[0] - baseline[-1] - 1,
+        high=other[-1] - baseline[0] + 1,
+        first=np.zeros(other.size, np.int64),
+        last=np.full(other.size, baseline.size),
+    )
+    around = _narrow(every, pivots, baseline, other, min(ranks), max(ranks))
     found: dict[int, float] = {}
     below, near = 0, np.empty(0)
     for rank in sorted(ranks):
         if not below <= rank < below + near.size:
-            below, near = _find_differences_near(rank, baseline, other, guesses)
+            below, near = _find_differences_near(rank, baseline, other, around)
         found[rank] = float(np.partition(near, rank - below)[rank - below])
     return [found[rank] for rank in ranks]
 
 
-def _find_differences_near(rank: int, baseline: Floats, other: Floats, guesses: Floats) -> tuple[int, Floats]:
+def _narrow(
+    bracket: _Bracket, pivots: Iterable[float], baseline: Floats, other: Floats, lowest: int, highest: int
+) -> _Bracket:
+    """Return the bracket of the ranks from `lowest` to `highest` that counting the differences up to pivots shows."""
+    low, high, first, last = bracket
+    for pivot in pivots:
+        if low < pivot < high:
+            start = np.clip(np.searchsorted(baseline, other - pivot, "left"), first, last)
+            counted = (baseline.size - start).sum()
+            if counted > highest:
+                high, first = pivot, start
+            elif counted <= lowest:
+                low, last = pivot, start
+    return _Bracket(low, high, first, last)
+
+
+def _find_differences_near(rank: int, baseline: Floats, other: Floats, around: _Bracket) -> tuple[int, Floats]:
     """Return some differences, that of this rank among them, and how many of all are below these.
 
-    They are bracketed by counting: the differences of two times 5,000 runs would take 200 MB. `guesses` are an even
-    choice of all differences, sorted.
+    They are bracketed by counting: the differences of two times 5,000 runs would take 200 MB.
     """
-    low, high = other[0] - baseline[-1] - 1, other[-1] - baseline[0] + 1
-    # Of each other run the baseline's runs from `first` to before `last` remain, those from `last` on are below.
-    first, last = np.zeros(other.size, np.int64), np.full(other.size, baseline.size)
-    below, remaining = 0, baseline.size * other.size
-    place, reach = rank / remaining * guesses.size, 0.01 * guesses.size
-    pivots = guesses[np.clip([place - reach, place + reach], 0, guesses.size - 1).astype(np.intp)].tolist()
+    low, high, first, last = around
+    below, remaining = int((baseline.size - last).sum()), int((last - first).sum())
     bits = 4 * float(np.spacing(max(np.abs(baseline).max(), np.abs(other).max())))
     narrows = True
     while remaining > _MOST_DIFFERENCES or (narrows and remaining > _FEW_DIFFERENCES):
-        for pivot in pivots:
-            if low < pivot < high:
-                start = np.clip(np.searchsorted(baseline, other - pivot, "left"), first, last)
-                if (baseline.size - start).sum() > rank:
-                    high, first = pivot, start
-                else:
-                    low, last = pivot, start
-        before, remaining = remaining, int((last - first).sum())
-        below = int((baseline.size - last).sum())
-        narrows = 2 * remaining < before
-        rows = np.flatnonzero(last > first)
-        middles = other[rows] - baseline[(first + last)[rows] // 2]
-        if high - low <= 2 * bits:  # all that remain are equal
-            return rank, middles[:1]
         if narrows:  # between its ends differences are about evenly spread, unless many are equal
             share, reach = (rank - below) / remaining, _FEW_DIFFERENCES / 3 / remaining
             pivots = [low + (high - low) * (share - reach), low + (high - low) * (share + reach)]
         else:  # a quarter of the differences is on each side of the rows' middle one, or equal to it
+            rows = np.flatnonzero(last > first)
+            middles = other[rows] - baseline[(first + last)[rows] // 2]
+            if high - low <= 2 * bits:  # all that remain are equal
+                return rank, middles[:1]
             order = np.argsort(middles)
             weights = np.cumsum((last - first)[rows[order]])
             middle = float(middles[order[np.searchsorted(weights, remaining / 2)]])
             pivots = [middle - bits, middle + bits]
+        low, high, first, last = _narrow(_Bracket(low, high, first, last), pivots, baseline, other, rank, rank)
+        before, remaining = remaining, int((last - first).sum())
+        below = int((baseline.size - last).sum())
+        narrows = 2 * remaining < before
     lengths = last - first
     ends = np.cumsum(lengths)
     at = np.arange(ends[-1]) + np.repeat(first - ends + lengths, lengths)
