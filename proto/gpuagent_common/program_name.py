@@ -1,6 +1,5 @@
 """The name of a program of the user's: given, or that of its script or module."""
 
-import hashlib
 import re
 import shlex
 from collections.abc import Iterable, Sequence
@@ -214,6 +213,8 @@ def name_program(command: Sequence[str]) -> str:
     if len(name) <= _MAX_CHARACTERS:
         return name
     # A cut name is an identity too: two long ones stay different.
+    import hashlib  # only here: it loads a library, and few names are cut
+
     digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST_CHARACTERS]
     return f"{name[: _MAX_CHARACTERS - _DIGEST_CHARACTERS - 1]}-{digest}"
 
