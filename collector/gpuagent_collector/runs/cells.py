@@ -197,11 +197,10 @@ def match_runs(*cells: Cell) -> list[tuple[Run, ...]]:
         by_repeat = [cell.by_repeat for cell in cells]
         if all(by_repeat):
             first, *others = by_repeat
-    return [
-        (run, *(other[place] for other in others))
-        for place, run in first.items()
-        if all(place in other for other in others)
-    ]
+    places = list(first)
+    for other in others:
+        places = [place for place in places if place in other]
+    return list(zip(*([index[place] for place in places] for index in (first, *others)), strict=True))
 
 
 def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseline: str | None) -> tuple[str, ...]:
