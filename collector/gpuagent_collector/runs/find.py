@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpuagent_collector.choices import MEASURED_MARK
-from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.query.ask import Ask, literal
 from gpuagent_collector.query.condition import parenthesised
 from gpuagent_collector.runs.data import Facts, Run, load_runs
 from gpuagent_collector.runs.facets import Facet
@@ -229,8 +230,16 @@ def find_workload(ask: Ask, facet: Facet, *, experiment: str | None, where: str 
     Raises:
         MisuseError: they have several.
     """
-    runs = find_work(ask, facet, workload=None, experiment=experiment, where=where)
-    names = sorted({run.workload for run in runs})
+    rows: list[dict[str, Any]] = []
+    with suppress(MisuseError):  # find_work says what is wrong
+        of_experiment = f"experiment = {literal(experiment)}" if experiment else "true"
+        rows = ask(_WORKLOADS.format(of_experiment=of_experiment, where=parenthesised(where or "true")))
+    if not experiment and "run" not in facet.names:
+        rows = [row for row in rows if not (row["experiment"] or "").endswith(WARM_UP)]
+    names = sorted({row["workload"] or "unknown workload" for row in rows} - {ROOFS})
+    if not names:
+        found = find_work(ask, facet, workload=None, experiment=experiment, where=where)
+        names = sorted({run.workload for run in found})
     if len(names) > 1:
         raise MisuseError(f"name one WORKLOAD; there are: {', '.join(names)}")
     return names[0]
@@ -245,6 +254,7 @@ def _filter_by_sql(ask: Ask, runs: Iterable[Run], where: str) -> list[Run]:
     return [run for run in runs if run.run_id in ids]
 
 
+_WORKLOADS = "SELECT DISTINCT workload, experiment FROM runs WHERE {of_experiment} AND {where}"
 _PRESENT = "SELECT DISTINCT {column} AS value FROM runs WHERE {column} IS NOT NULL ORDER BY value"
 
 
