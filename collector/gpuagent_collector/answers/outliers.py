@@ -458,7 +458,9 @@ def answer(outliers: Outliers, *, most: int = _MOST_NAMED) -> str:
     figures = counted(outliers.tests, "figure")
     seen = f"{figures} of {outliers.units} nodes or GPUs {'was' if outliers.tests == 1 else 'were'} tested."
     if not by_unit:
-        said = f"No node or GPU differs measurably from others of its kind. {seen}"
+        said = (
+            f"No node or GPU is shown to differ from its kind, where each counts once, however many runs it has. {seen}"
+        )
         near = outliers.nearest[0] if outliers.nearest else None
         if near and near.q_value < 1:
             said += f" The least likely by chance is {near.unit.name}: {near.metric.title} {_change(near)} "
@@ -466,6 +468,8 @@ def answer(outliers: Outliers, *, most: int = _MOST_NAMED) -> str:
             if near.q_value <= outliers.request.rate:
                 limit = f"but {percent(outliers.request.delta)} or less does not count"
             said += f"(q: {_write_q(near.q_value)}, {limit})."
+        if _compares_nodes(outliers):
+            said += " The next command compares nodes by their single runs, which shows more where few nodes are alike."
         return said
     number = f"{len(by_unit)} nodes or GPUs differ" if len(by_unit) > 1 else "One node or GPU differs"
     named = [f"{unit}: {'; '.join(what[:_MOST_NAMED])}." for unit, what in list(by_unit.items())[:most]]
@@ -491,6 +495,12 @@ def answer_outliers(ask: Ask, **asked: Any) -> Answer:
 _MOST_COMPARED = 12
 
 
+def _compares_nodes(outliers: Outliers) -> bool:
+    """Return whether the next command compares nodes: nothing was found, and few nodes ran the same."""
+    has_found = outliers.findings or outliers.oddities
+    return bool(outliers.shared) and not has_found and len(outliers.nodes) <= _MOST_COMPARED
+
+
 def _next(outliers: Outliers) -> str:
     """Return the command that shows the first node that differs beside its peers, else what changed over time."""
     units = [one.unit.name for one in outliers.findings] + [one.unit.name for one in outliers.oddities]
@@ -499,7 +509,7 @@ def _next(outliers: Outliers) -> str:
     if node and "(" not in node:
         return write_command("peers", {}, node)
     chosen = {"--experiment": outliers.request.experiment, "--where": outliers.request.where}
-    if outliers.shared and not node and len(outliers.nodes) <= _MOST_COMPARED:
+    if _compares_nodes(outliers):
         return write_command("compare", {"--by": "node", "--workload": outliers.shared, **chosen})
     if outliers.tests or node:
         return write_command("history", chosen, *filter(None, [outliers.request.workload]))
