@@ -238,8 +238,9 @@ def test_compiled_programs_are_kept_where_no_other_user_can_leave_some(tmp_path:
 
 @pytest.mark.needs("g++")
 @pytest.mark.filterwarnings("ignore")  # of torch's compiler about itself
-def test_a_compiled_model_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")  # restored afterwards
+def test_a_compiled_model_computes_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # Else compiling writes into the folder of the tests.
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     # By this process: others would import torch first.
     monkeypatch.setattr("torch._inductor.config.compile_threads", 1)
     model, inputs = nn.Linear(3, 2), torch.ones(4, 3)
