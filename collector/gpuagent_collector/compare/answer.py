@@ -320,7 +320,8 @@ def _results(comparison: Comparison, *, most: int, place: str) -> list[str]:
     if overall and (len(tests) > _SPOKEN_TESTS or are_together(comparison)):
         sentences = say_together(comparison)
     else:
-        sentences = [_sentence(comparison, test) for test in tests]
+        shown_first = sorted(tests, key=lambda test: test.judgement.verdict is not Verdict.DIFFERS)
+        sentences = [_sentence(comparison, test) for test in shown_first]
     return in_short(sentences, most=most, place=place)
 
 

@@ -99,6 +99,17 @@ def test_the_side_that_differs_is_named_where_the_best_one_does_not(store: Synth
     assert "throughput is 50 % lower with --lr 0.4 than with --lr 0.1" in answer(compared(store, by="command"))
 
 
+def test_the_workload_that_differs_is_named_before_a_larger_one_that_does_not(store: SyntheticStore) -> None:
+    nodes = {place: store.node(place, place) for place in ("alder", "birch")}
+    for workload, repeats, loss in (("large", 14, 1.0), ("small", 7, 0.5)):
+        for repeat in range(1, repeats + 1):
+            for place, factor in (("alder", 1.0), ("birch", loss)):
+                scatter = 3 * ((repeat + (place == "birch")) % 4)
+                throughput = factor * (100.0 + scatter)
+                store.next_run(nodes[place], workload=workload, throughput=throughput, repeat=repeat, experiment="e")
+    assert answer(compared(store), most=1).startswith("small: ")
+
+
 def test_options_of_an_incomplete_sweep_have_no_effect_of_their_own(store: SyntheticStore) -> None:
     node = store.node("alder", "lab")
     for repeat in range(1, 8):
