@@ -541,7 +541,7 @@ def render(outliers: Outliers) -> Answer:
         ],
         caveats=outliers.caveats,
         next=_next(outliers),
-        more="figures with their tests, and how to read this",
+        more="figures with their tests, and how to read this" if outliers.tests else "how to read this",
         facts={
             "rate": outliers.request.rate,
             "delta": outliers.request.delta,

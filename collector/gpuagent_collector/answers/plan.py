@@ -1,6 +1,7 @@
 """`collector plan`: the number of repeats that a new experiment needs."""
 
 import json
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,13 @@ import numpy as np
 
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.caveats import OF_DISTURBANCES, find_disturbances
-from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES, default_primaries, is_open_load, values_of_sides
+from gpuagent_collector.compare.figures import (
+    DEFAULT_PRIMARIES,
+    default_primaries,
+    do_steps_differ,
+    is_open_load,
+    values_of_sides,
+)
 from gpuagent_collector.metrics import BY_NAME, Metric, hint_at
 from gpuagent_collector.metrics.result import SERVING, SERVING_METRICS
 from gpuagent_collector.present.answer import Answer, Caveat, Section
@@ -163,6 +170,9 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
             planned = [[run for cell in plan.block.cells for run in cell.runs] for plan in plans]
             # Runs of other commands may lack the metric.
             first = list(compress(planned[0], ~np.isnan(facts.column(planned[0], metric.name))))
+            is_usual = question.metric is None and metric.name == "throughput"
+            if is_usual and do_steps_differ(_divide_by_command(first), facts):
+                continue  # as a comparison of them does
             having = compress(succeeded, ~np.isnan(facts.column(succeeded, metric.name)))
             recorded = find_recorded(ask, [run.run_id for run in first])
             caveats = find_plan_caveats(list(chain.from_iterable(planned)), runs, facts)
@@ -272,6 +282,15 @@ def _tables(block: Block, facts: Facts, metric: Metric) -> list[Floats]:
 
 # Commands of which each two are tested.
 _MOST_TESTED = 4
+
+
+def _divide_by_command(runs: Sequence[Run]) -> Block:
+    """Return a block whose sides are the commands of runs."""
+    by_command: dict[Command, list[Run]] = defaultdict(list)
+    for run in runs:
+        by_command[run.command].append(run)
+    cells = [Cell(side=shlex.join(command), runs=tuple(members), others={}) for command, members in by_command.items()]
+    return Block(workload="", parameters={}, held={}, cells=tuple(cells))
 
 
 def _find_undecided(runs: Sequence[Run], facts: Facts, metric: Metric, level: float) -> tuple[Command, ...]:

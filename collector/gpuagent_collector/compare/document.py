@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
 from functools import partial
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,8 @@ def find_next(comparison: Comparison, *, reported: bool = False) -> str | None:
         drawn = {**request.choice, **prices, "-o": name_file(f"{metric}.png")}
         return write_command("plot", drawn, metric, sides=request.values)
     if reported or (len(layout.sides) > 2 and not are_settings):
-        return write_command("recommend", {**request.choice, **prices, "--workload": None}, workload)
+        chosen = write_command("recommend", {**request.choice, **prices, "--workload": None}, workload)
+        return _next_of_nodes(comparison) or chosen
     if separation := _compare_other_argument(comparison) or _find_separation(comparison, "different_specs"):
         return separation
     is_traced = any(part.name == "kernels" for because in comparison.reasons for part in because.parts)
@@ -186,6 +188,16 @@ def find_next(comparison: Comparison, *, reported: bool = False) -> str | None:
         return write_command("profile", named, sides=layout.sides)
     asked = {**request.choice, "--metric": request.metric, **prices}
     return write_command("report", asked, name_file("report.html"), sides=request.values)
+
+
+def _next_of_nodes(comparison: Comparison) -> str | None:
+    """Return the command that shows the node that differs most among the others; None: none does."""
+    differing = [test for test in comparison.figures.tests if test.judgement.verdict is Verdict.DIFFERS]
+    if comparison.layout.facet.name != "node" or not differing:
+        return None
+    farthest = max(differing, key=lambda test: abs(log(max(test.judgement.shift.estimate, 1e-300))))
+    chosen = {"--workload": farthest.block.workload, "--experiment": comparison.request.experiment}
+    return write_command("peers", chosen, sides=[farthest.other.side])
 
 
 def _compare_other_argument(comparison: Comparison) -> str | None:

@@ -110,7 +110,10 @@ WITH every AS MATERIALIZED (
 ), clocks AS (
     SELECT session_id, arg_max(offset_seconds, time) AS offset_seconds
     FROM clock_offsets WHERE session_id IN (SELECT session_id FROM shown) GROUP BY session_id
-), results AS (
+), stepping AS (  -- whose throughput is of steps
+    SELECT DISTINCT run_id FROM results
+    WHERE name = 'throughput' AND unit = 'steps/s' AND run_id IN (SELECT run_id FROM shown)
+), throughputs AS (
     SELECT run_id, arg_max(value, computed_at) AS throughput FROM run_metrics
     WHERE metric = 'throughput' AND run_id IN (SELECT run_id FROM shown) GROUP BY run_id
 )
@@ -119,9 +122,11 @@ SELECT
     CASE WHEN status = 'succeeded' AND ends_with(experiment, '{WARM_UP}') THEN 'warm-up' ELSE status END AS status,
     epoch(coalesce(shown.ended_at, {_NODE_NOW}) - shown.started_at) AS elapsed_seconds,
     epoch({_NODE_NOW} - shown.ended_at) AS ended_age_seconds,
-    CASE WHEN shown.ended_at IS NULL THEN live_rate ELSE throughput END AS items_per_second,
+    CASE WHEN shown.ended_at IS NULL THEN live_rate
+    WHEN stepping.run_id IS NULL THEN throughput END AS items_per_second,
     CASE WHEN shown.ended_at IS NULL THEN paces.steps END AS steps,
-    CASE WHEN shown.ended_at IS NULL THEN pace END AS steps_per_second,
+    CASE WHEN shown.ended_at IS NULL THEN pace
+    WHEN stepping.run_id IS NOT NULL THEN throughput END AS steps_per_second,
     CASE WHEN shown.ended_at IS NULL AND usual.seconds > epoch({_NODE_NOW} - shown.started_at)
     THEN usual.seconds - epoch({_NODE_NOW} - shown.started_at) END AS left_seconds
 FROM shown
@@ -131,7 +136,8 @@ LEFT JOIN phases USING (run_id)
 LEFT JOIN rates USING (run_id)
 LEFT JOIN paces USING (run_id)
 LEFT JOIN usual USING (kind)
-LEFT JOIN results USING (run_id)
+LEFT JOIN throughputs USING (run_id)
+LEFT JOIN stepping USING (run_id)
 ORDER BY shown.ended_at DESC NULLS FIRST, status = 'queued', coalesce(shown.started_at, queued_at) DESC, run_id
 """.strip()  # noqa: S608 - names of the schema
 
@@ -236,8 +242,9 @@ class RunNow:
         elapsed_seconds: since its program started, or how long it took; None: it has not started.
         ended_age_seconds: since it ended; None: it has not.
         items_per_second: while it runs, the rate of the steps of the last 30 s, summed over ranks; afterwards the
-            run's throughput, None until the collector has computed it.
-        steps, steps_per_second: while it runs, the number of steps in its phase, and the pace of the last 30 s.
+            run's throughput, None until the collector has computed it, and where it counts steps.
+        steps, steps_per_second: while it runs, the number of steps in its phase, and the pace of the last 30 s;
+            afterwards the throughput of a run that counts steps.
         left_seconds: while it runs, the rest of the median duration of earlier runs of the same command; None: no such
             run, or it takes longer than usual.
     """

@@ -191,6 +191,7 @@ def test_steps_of_other_batch_sizes_are_not_compared(store: SyntheticStore, opti
     comparison = compared(store, by="command")
     assert comparison.figures.primary.name == metric
     assert ("other_steps" in codes(comparison)) == (metric == "run_seconds")
+    assert plan_repeats(store.ask, Question()).metric.name == metric
     per_run = recommend(store.ask, RecommendRequest(workload="nanogpt", by="command"))
     assert per_run.rankings[0].criteria[0].source == metric
     if metric == "run_seconds":
