@@ -149,7 +149,7 @@ def test_an_interrupted_run_ends_with_one_line_and_what_waits(node: Node) -> Non
     text = re.sub(rb"\x1b\[K|\r", b"", terminal.sent).decode()
     _, waits = text[text.index("gpuagent: cancelled after") :].splitlines()
     assert "messages wait in" in waits
-    assert "`gpuagent start`, or the next run" in waits
+    assert "`gpuagent start` or the next run" in waits
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
