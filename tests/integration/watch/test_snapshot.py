@@ -156,6 +156,16 @@ def test_a_run_that_has_ended_shows_its_throughput_not_the_rate_of_its_last_step
     assert runs == {"ended": 1876.0, "uncomputed": None}
 
 
+def test_a_run_that_counts_steps_has_a_rate_of_steps_when_it_has_ended(site: Site) -> None:
+    node_id = site.node("alder")
+    site.run("ended", node_id, (-100, "running"), (-2, "succeeded"))
+    at = {"session_id": node_id, "node_id": node_id, "run_id": "ended", "rank": 0, "phase": "measure"}
+    site.add("results", -2, **at, name="throughput", value=7.5, unit="steps/s")
+    site.add("run_metrics", -1, run_id="ended", metric="throughput", unit="items/s", value=7.5)
+    (run,) = snapshot(site).runs
+    assert (run.items_per_second, run.steps_per_second) == (None, 7.5)
+
+
 def test_the_questions_are_such_as_any_client_may_ask(site: Site) -> None:
     guard = Guard(store_relations(site.connection))
     assert [guard.check(sql) for sql in (NODES_SQL, GPUS_SQL, RUNS_SQL)]
