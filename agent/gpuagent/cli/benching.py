@@ -120,7 +120,7 @@ class Bench:
         refusal = why_refused(self.config) if uses_collector and "collector" not in self.given else None
         if refusal is not None:
             uses_collector = False
-            click.echo(f"gpuagent: this bench stores in {_STORE}: {refusal.removeprefix('collector: ')}", err=True)
+            click.echo(f"gpuagent: this bench stores in {_STORE}: {refusal}", err=True)
         store = self.store or _STORE
         place = self.config.collector if uses_collector else store_place(store)
         # What began in one place goes on there.

@@ -63,7 +63,8 @@ def why_refused(config: "AgentConfig") -> str | None:
         asked = subprocess.run(words, capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         return None
-    return asked.stderr.strip().rpartition("\n")[2] if asked.returncode else None
+    reason = asked.stderr.strip().rpartition("\n")[2].removeprefix("collector: ")
+    return reason if asked.returncode else None
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, combinations, compress
@@ -170,8 +170,9 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
             planned = [[run for cell in plan.block.cells for run in cell.runs] for plan in plans]
             # Runs of other commands may lack the metric.
             first = list(compress(planned[0], ~np.isnan(facts.column(planned[0], metric.name))))
+            by_command = _divide_by_command(first)
             is_usual = question.metric is None and metric.name == "throughput"
-            if is_usual and do_steps_differ(_divide_by_command(first), facts):
+            if is_usual and do_steps_differ(_block_of(*by_command.values()), facts):
                 continue  # as a comparison of them does
             having = compress(succeeded, ~np.isnan(facts.column(succeeded, metric.name)))
             recorded = find_recorded(ask, [run.run_id for run in first])
@@ -182,8 +183,8 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
                 blocks=tuple(plans),
                 recorded=recorded,
                 caveats=tuple(caveats),
-                commands=tuple(command for command, _ in Counter(run.command for run in first).most_common()),
-                undecided=_find_undecided(first, facts, metric, question.level),
+                commands=tuple(by_command),
+                undecided=_find_undecided(by_command, facts, metric, question.level),
                 lacking=tuple(sorted({block.workload for block in known} - {run.workload for run in having})),
             )
     if question.metric is None and blocks and all(map(is_open_load, blocks)):
@@ -284,29 +285,28 @@ def _tables(block: Block, facts: Facts, metric: Metric) -> list[Floats]:
 _MOST_TESTED = 4
 
 
-def _divide_by_command(runs: Sequence[Run]) -> Block:
-    """Return a block whose sides are the commands of runs."""
+def _divide_by_command(runs: Sequence[Run]) -> dict[Command, Cell]:
+    """Return the runs of each command, the commonest first."""
     by_command: dict[Command, list[Run]] = defaultdict(list)
     for run in runs:
         by_command[run.command].append(run)
-    cells = [Cell(side=shlex.join(command), runs=tuple(members), others={}) for command, members in by_command.items()]
-    return Block(workload="", parameters={}, held={}, cells=tuple(cells))
+    ordered = sorted(by_command.items(), key=lambda item: -len(item[1]))
+    return {command: Cell(side=shlex.join(command), runs=tuple(members), others={}) for command, members in ordered}
 
 
-def _find_undecided(runs: Sequence[Run], facts: Facts, metric: Metric, level: float) -> tuple[Command, ...]:
+def _block_of(*cells: Cell) -> Block:
+    return Block(workload="", parameters={}, held={}, cells=cells)
+
+
+def _find_undecided(cells: Mapping[Command, Cell], facts: Facts, metric: Metric, level: float) -> tuple[Command, ...]:
     """Return two of the commonest commands whose difference their runs leave open; () for none.
 
     Of these, those that differ in the fewest arguments, and of several such pairs that with the largest difference.
     """
-    commands = [command for command, _ in Counter(run.command for run in runs).most_common(_MOST_TESTED)]
     found: dict[tuple[int, float], tuple[Command, Command]] = {}
-    for one, other in combinations(commands, 2):
-        cells = [
-            Cell(side=side, runs=tuple(run for run in runs if run.command == command), others={})
-            for side, command in (("one", one), ("other", other))
-        ]
-        block = Block(workload="", parameters={}, held={}, cells=tuple(cells))
-        sides = values_of_sides(facts, least_pairs(1, level), block, "other", metric)
+    for one, other in combinations(list(cells)[:_MOST_TESTED], 2):
+        block = _block_of(cells[one], cells[other])
+        sides = values_of_sides(facts, least_pairs(1, level), block, cells[other].side, metric)
         shift = estimate_shift(*sides, alpha=level)
         # Without an interval the runs are too few to say anything.
         if shift.low is not None and not shift.is_shown:

@@ -142,7 +142,8 @@ def test_a_wrong_pattern_is_refused_with_its_mistake(text: str, words: str) -> N
 def test_a_line_made_to_be_slow_takes_no_longer_than_its_length_allows(tmp_path: Path) -> None:
     # A backtracking expression of this form would take longer than the limit of a test.
     hard = b"a 1,111 " * 100_000 + b"\n"
-    read_slowly(tmp_path, [hard] * 20, "a {one}{}a {two}{}a {three}{}a {four}{}a {five}{}zzz {step}")
+    pattern = "a {one}{}a {two}{}a {three}{}a {four}{}a {five}{}zzz {step}"
+    assert str(read_slowly(tmp_path, [hard] * 20, pattern).digest.steps) == ""
 
 
 @given(st.binary(max_size=2000))
@@ -152,6 +153,8 @@ def test_no_output_stops_the_reader(tmp_path_factory: pytest.TempPathFactory, da
     ended = threading.Event()
     ended.set()
     PrintedSteps(folder, READY, None).run(ended)
+    # What it writes, others can read.
+    assert EventTailer("a-run", folder).read_all().malformed == 0
 
 
 def test_a_template_takes_not_a_number_as_a_step_without_that_metric() -> None:
