@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuagent_collector.answers.reference import answer_reference, published_on
 from gpuagent_collector.choices import PartKind
-from gpuagent_collector.metrics import BY_NAME, ITEMS, Metric
+from gpuagent_collector.metrics import BY_NAME, ITEMS, METRICS, Metric
 from gpuagent_collector.present.answer import Answer, Legend, Part, Section
 from gpuagent_collector.present.human import Notation, change, notation, significant, temperature_change
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
@@ -131,10 +131,11 @@ def find_peers(ask: Ask, request: Request) -> Peers:
     reported = load_reported(ask, like, facts)
     facts = replace(facts, metrics=facts.columns.joined(by_run(reported)))
     metrics = {one.metric.name: one.metric for one in reported}
-    metrics |= {
-        metric.name: metric for metric in facts.known if request.everything or request.jobs or metric.name in _USUAL
-    }
-    if facts.value(run, "throughput") is not None and not request.everything:
+    every = request.everything or request.jobs
+    of_parts = {each.name for each in METRICS if each.source.part_kind is request.each and not each.detail}
+    usual = {*_USUAL, *of_parts} if request.each else _USUAL
+    metrics |= {metric.name: metric for metric in facts.known if every or metric.name in usual}
+    if facts.value(run, "throughput") is not None and not request.everything and not request.each:
         metrics.pop("run_seconds", None)  # the same, with what came before the first step
     places = (
         _part_places(ask, run, of_nodes, own, facts, metrics.values(), request.each)
@@ -308,7 +309,7 @@ def _on(run: Run) -> str:
 def _first(peers: Peers) -> str:
     first = peers.places[0]
     write = notation([first.value], _unit(first, peers)).write
-    part = f" of {first.part}" if first.part else ""
+    part = f" of {first.part}" if first.part and _has_parts(peers) else ""
     place = f"{spoken(first.metric, None)}{part} {write(first.value)}"
     if first.percentile is None:
         return f"{place} has no peers."
@@ -326,6 +327,11 @@ def _first(peers: Peers) -> str:
         write = notation([first.tolerance.high], _unit(first, peers)).write
         verdict += f" ({write(first.tolerance.low)} to {write(first.tolerance.high)})"
     return f"{place} is {among}, {verdict}."
+
+
+def _has_parts(peers: Peers) -> bool:
+    """Return whether the places are of several parts, which need their names."""
+    return len({place.part for place in peers.places}) > 1
 
 
 def _unit(place: Place, peers: Peers) -> str:
@@ -429,8 +435,9 @@ def _figures(peers: Peers) -> Table:
             return None
         return f"{significant(place.percentile, 2)} %"
 
+    has_parts = _has_parts(peers)
     columns = [
-        Column(None, "", lambda place: f"{place.metric.title} {place.part}".strip(), left=True),
+        Column(None, "", lambda place: f"{place.metric.title} {place.part * has_parts}".strip(), left=True),
         Column("figure", value="metric.name"),
         Column("part", value=lambda place: place.part or None),
         Column("unit", value=partial(_unit, peers=peers)),

@@ -319,6 +319,7 @@ _TOP = 10
 _LINES, _LEAST_LINES = 10, 3
 _FIRST_SETTINGS = 8
 _FIRST_PROPERTIES = 6
+_FIRST_PARTS = 6
 # Of more settings than these only the largest are detailed without --all.
 _MOST_BLOCKS = 6
 # Sentences on settings of several workloads; the table has the others.
@@ -366,7 +367,10 @@ def render(showing: Showing) -> Answer:
     shown_anyway = _OF_SIDES if details else ("different_commands",) if showing.by_command else ()
     if details:
         heading = f"Run {details.row['run_id']}"
-        parts = [replace(details_table(details), most=_FIRST_PROPERTIES, more=lambda _rows: None)]
+        table = details_table(details)
+        parts = [replace(table, most=_FIRST_PROPERTIES, more=lambda _rows: None)]
+    if request.each:  # then their table has the room
+        parts = [replace(table, most=0)]
     return Answer(
         heading=heading,
         text=" ".join(
@@ -474,7 +478,7 @@ def _sections(showing: Showing) -> Iterator[Section]:
     for course in [course for course in comparison.courses if course.phases][:1]:
         table = Table(columns, course.phases)
         yield Section(f"Phases of {course.run.run_id}", [table], is_detail=True)
-    yield from comparing.part_sections(comparison)
+    yield from comparing.part_sections(comparison, most=_FIRST_PARTS)
     if showing.stacks:
         yield stacks_section(showing.stacks)
     yield from links_sections(showing.points)

@@ -191,23 +191,76 @@ def part_figures(block: BlockFigures, comparison: Comparison) -> PartFigures:
     return found
 
 
+# Figures of the parts of runs that an overview has.
+_MOST_COLUMNS = 4
+# Parts whose figures differ by less are alike: a share of the highest, or a hundredth of as many percentage points.
+_ALIKE = 0.05
+
+
+def say_parts(comparison: Comparison, parts: str) -> tuple[str, Table]:
+    """Return where the parts of runs differ most, and a row for each with the figures that differ most between them.
+
+    `parts` is their name, such as nodes.
+    """
+    layout = comparison.layout
+    blocks = [(tell_apart(each.block, layout.blocks, briefly=True), each) for each in comparison.figures.blocks]
+    of_blocks = [_parts_by_name(block, comparison) for _, block in blocks]
+    taken = Counter(part for of_block in of_blocks for part in of_block)
+    found: dict[Metric, tuple[float, str]] = {}
+    rows: list[dict[str, Any]] = []
+    for (name, block), of_block in zip(blocks, of_blocks, strict=True):
+        known = {row.metric.name: row for row in shown_rows(block, comparison)}
+        titles = {part: f"{name}: {part}" if taken[part] > 1 else part for part in of_block}
+        for metric in METRICS:
+            values = {part: each[metric.name].median for part, each in of_block.items() if metric.name in each}
+            if not values or metric.name not in known:
+                continue
+            low, high = min(values, key=values.__getitem__), max(values, key=values.__getitem__)
+            distance = (values[high] - values[low]) / (100 if metric.unit == "percent" else values[high] or 1)
+            write = in_unit(known[metric.name].unit)
+            said = f"{spoken(metric, None)}: {write(values[low])} ({titles[low]}) to {write(values[high])} ({titles[high]})"
+            found[metric] = max(found.get(metric, (-1.0, "")), (distance, said))
+        rows += [{"title": titles[part], "figures": of_block[part], "known": known} for part in of_block]
+    metrics = sorted(found, key=lambda metric: -found[metric][0])[:_MOST_COLUMNS]
+
+    def written(metric: Metric, row: Mapping[str, Any]) -> str | None:
+        figure = row["figures"].get(metric.name)
+        return in_unit(row["known"][metric.name].unit)(figure.median) if figure else None
+
+    columns = [Column(None, "", "title", left=True)]
+    columns += [Column(None, metric.title, partial(written, metric)) for metric in metrics]
+    sentence = ""
+    if len(rows) > len(blocks):
+        distance, said = found[metrics[0]]
+        parts = f"{parts} of one setting" if len(blocks) > 1 else parts
+        alike = f"No figure of the {parts} differs by more than {percent(_ALIKE)}."
+        sentence = alike if distance < _ALIKE else f"The {parts} differ most in {said}."
+    return sentence, Table(columns if metrics else [], rows)
+
+
+def _parts_by_name(block: BlockFigures, comparison: Comparison) -> dict[str, Mapping[str, Figure]]:
+    """Return the figures of a block's parts by their names, in order; of several sides with the side's name before."""
+    several = len(comparison.layout.sides) > 1
+    return {
+        f"{side} {part}" if several and side != part else part: figures
+        for side, parts in part_figures(block, comparison).items()
+        for part, figures in sorted(parts.items(), key=lambda each: in_order(each[0]))
+    }
+
+
 def part_table(block: BlockFigures, comparison: Comparison) -> Table | None:
     """Return each metric of a block with a column for each part of each side; None: no run has figures of parts."""
-    found = part_figures(block, comparison)
+    found = _parts_by_name(block, comparison)
     shown = {row.metric.name: row for row in shown_rows(block, comparison)}
-    several = len(comparison.layout.sides) > 1
 
     def written(figures: Mapping[str, Figure], row: Row) -> str | None:
         name = row.metric.name
-        medians = [part[name].median for parts in found.values() for part in parts.values() if name in part]
+        medians = [part[name].median for part in found.values() if name in part]
         return notation(medians, row.unit).write(figures[name].median) if name in figures else None
 
     columns = [Column(None, "", lambda row: f"{_INDENT}{row.metric.title}", left=True)]
-    measured: set[str] = set()
-    for side, parts in found.items():
-        for part, figures in sorted(parts.items(), key=lambda each: in_order(each[0])):
-            columns.append(Column(None, f"{side} {part}" if several else part, partial(written, figures)))
-            measured.update(figures)
+    columns += [Column(None, part, partial(written, figures)) for part, figures in found.items()]
+    measured = {name for figures in found.values() for name in figures}
     rows = (shown[metric.name] for metric in METRICS if metric.name in shown and metric.name in measured)
     return Table(columns, grouped(rows), keys=1) if columns[1:] else None
 

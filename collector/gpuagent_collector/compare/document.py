@@ -16,6 +16,7 @@ from gpuagent_collector.compare.answer import (
     overview_table,
     part_figures,
     part_table,
+    say_parts,
     value_legend,
     value_table,
 )
@@ -325,14 +326,22 @@ def first_parts(comparison: Comparison) -> tuple[str, list[Part]]:
     return heading, [replace(overview_table(comparison), most=most)]
 
 
-def part_sections(comparison: Comparison) -> Iterator[Section]:
-    """Yield the figures of each part of the runs, block by block."""
+def part_sections(comparison: Comparison, *, most: int = 0) -> Iterator[Section]:
+    """Yield the figures in which the parts of the runs differ most, and as details all of them, block by block.
+
+    A first screen has `most` of the parts.
+    """
     each = comparison.request.each
-    for block in comparison.figures.blocks if each else ():
+    if each is None:
+        return
+    kind = "GPU" if each is PartKind.GPU else each.value
+    sentence, overview = say_parts(comparison, f"{kind}s")
+    missing = "These runs were summarised before their parts had figures; run them again."
+    yield Section(f"Each {kind}", [sentence, replace(overview, most=most)] if overview.columns else [missing])
+    for block in comparison.figures.blocks:
+        table = part_table(block, comparison)
         name = tell_apart(block.block, comparison.layout.blocks)
-        missing = "These runs were summarised before their parts had figures; run them again."
-        kind = "GPU" if each is PartKind.GPU else each and each.value
-        yield Section(f"{name}: each {kind}", [part_table(block, comparison) or missing])
+        yield Section(f"{name}: each {kind}", [table or missing], is_detail=True)
 
 
 def _details(comparison: Comparison) -> Iterator[Section]:

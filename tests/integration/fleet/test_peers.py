@@ -67,6 +67,13 @@ def test_the_parts_of_a_run_have_places_of_their_own(store: SyntheticStore) -> N
     assert len(peers.places[0].peers) == 9
 
 
+def test_a_node_has_the_figures_that_are_measured_of_nodes(store: SyntheticStore) -> None:
+    peers = of_node(store, "node-1", each=PartKind.NODE)
+    assert {"run_seconds", "cpu_percent"} <= {place.metric.name for place in peers.places}
+    # Its name is in the sentence: the rows of the only one need it no more.
+    assert "of node-1" not in answer(peers)
+
+
 @pytest.mark.parametrize(("nodes", "has_range"), [(4, False), (10, True)])
 def test_a_range_counts_one_gpu_of_each_node_because_those_of_a_node_are_alike(
     tmp_path: Path, nodes: int, has_range: bool
