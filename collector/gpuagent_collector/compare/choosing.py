@@ -1,7 +1,7 @@
 """The choice of what is compared: of sides where none was named, and of one experiment among several."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -9,7 +9,7 @@ from datetime import datetime
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import NOT_GIVEN, Command
-from gpuagent_collector.runs.cells import Layout
+from gpuagent_collector.runs.cells import Layout, first_few
 from gpuagent_collector.runs.facets import JOINT, can_name, find_facet
 from gpuagent_collector.runs.words import distinguishing
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -24,7 +24,11 @@ def say_choice(comparison: Comparison, request: Request) -> str:
         return ""
     layout, chosen = comparison.layout, comparison.request.experiment
     if chosen != request.experiment:
-        return f"This is {chosen}, the experiment with the most runs."
+        (_, most), *others = comparison.experiments
+        alike = 1 + sum(number == most for _, number in others)
+        which = "experiment with the most runs" if alike == 1 else f"newest of {alike} experiments with {most} runs each"
+        names = first_few([name for name, _ in others], most=2)
+        return f"This is {chosen}, the {which}{f'; --experiment NAME takes another: {names}' if names else ''}."
     return f"All runs are on {layout.runs[0].platform}, so they are compared by {layout.facet.spoken}."
 
 
@@ -42,7 +46,7 @@ def compare_what_differs(ask: Ask, request: Request) -> Comparison:
             raise
         with suppress(GpuAgentError, MisuseError):
             every = compare(ask, replace(request, by=by, values=(), baseline=None))
-            return compare(ask, replace(request, by=by, experiment=find_experiment(every.layout)))
+            return _compare_first(ask, replace(request, by=by), rank_experiments(every.layout))
         raise wrong from None
     if "run" in comparison.layout.facet.names and not request.values and len(comparison.layout.sides) > _MOST_SINGLE:
         raise MisuseError(
@@ -51,20 +55,24 @@ def compare_what_differs(ask: Ask, request: Request) -> Comparison:
         )
     is_free = not (request.values or request.baseline or request.where or request.experiment)
     facet = find_sweep(comparison.layout) if request.is_usual else None
-    alone = None
+    experiments: Sequence[tuple[str, int]] = ()
     if request.is_usual and is_free and not facet:
         # Runs beside a sweep, such as searches of the same server, differ in more than it does.
-        experiments = Counter(run.experiment for run in comparison.layout.runs if run.experiment)
-        if experiments:
-            alone = experiments.most_common(1)[0][0]
-            facet = find_sweep(comparison.layout, alone)
-        if not facet:
-            alone = None
+        experiments = _by_size(comparison.layout)
+        facet = find_sweep(comparison.layout, experiments[0][0]) if experiments else None
+        experiments = experiments if facet else ()
     elif is_free and (facet == "command" or comparison.layout.facet.is_of_arguments):
-        alone = find_experiment(comparison.layout)
-    if not facet and not alone:
+        experiments = rank_experiments(comparison.layout)
+    if not facet and not experiments:
         return comparison
-    return compare(ask, replace(request, by=facet or request.by, experiment=alone or request.experiment))
+    return _compare_first(ask, replace(request, by=facet or request.by), experiments)
+
+
+def _compare_first(ask: Ask, request: Request, experiments: Sequence[tuple[str, int]]) -> Comparison:
+    """Compare the first of the experiments, where there are some, and name the others."""
+    if not experiments:
+        return compare(ask, request)
+    return replace(compare(ask, replace(request, experiment=experiments[0][0])), experiments=experiments)
 
 
 # Of one comparison; what differs in more is no sweep.
@@ -110,25 +118,29 @@ def _has_all_arguments(sides: Iterable[Command | str | None]) -> bool:
     return all(set(of_one) != {NOT_GIVEN} for of_one in zip(*given, strict=False))
 
 
-def find_experiment(layout: Layout) -> str | None:
-    """Return the experiment of a sweep with the most runs, the newest of several; None: all runs are of one."""
-    runs: Counter[str] = Counter()
+def rank_experiments(layout: Layout) -> Sequence[tuple[str, int]]:
+    """Return the experiments with a sweep and their numbers of runs, as they are preferred; empty: all are of one."""
     is_of_arguments = any(part.argument for part in layout.facet.parts)
-    swept: dict[str, set[Command | str | None]] = defaultdict(set)
-    newest: dict[str, datetime] = {}
-    others = False
+    swept: dict[str | None, set[Command | str | None]] = defaultdict(set)
     for run in layout.runs:
-        if run.experiment is None:
-            others = True
-            continue
-        runs[run.experiment] += 1
         swept[run.experiment].add(run.side if is_of_arguments else run.command)
-        if run.started_at:
-            newest[run.experiment] = max(run.started_at, newest.get(run.experiment, run.started_at))
-    whole = [name for name in runs if len(swept[name]) > 1]
-    if is_of_arguments:
-        # An experiment that lacks one of several arguments says nothing of it.
-        whole = [name for name in whole if _has_all_arguments(swept[name])]
-    if not whole or (len(runs) == 1 and not others):
-        return None
-    return max(whole, key=lambda name: (runs[name], newest.get(name, datetime.min)))  # noqa: DTZ901 - as the store's
+    if len(swept) == 1:
+        return ()
+    # An experiment that lacks one of several arguments says nothing of it.
+    return [
+        (name, number)
+        for name, number in _by_size(layout)
+        if len(swept[name]) > 1 and (not is_of_arguments or _has_all_arguments(swept[name]))
+    ]
+
+
+def _by_size(layout: Layout) -> Sequence[tuple[str, int]]:
+    """Return the experiments and their numbers of runs, the largest first, of several as large the newest."""
+    runs: Counter[str] = Counter()
+    newest: dict[str, datetime] = {}
+    for run in layout.runs:
+        if run.experiment is not None:
+            runs[run.experiment] += 1
+            begin = run.started_at or datetime.min  # noqa: DTZ901 - as the store's
+            newest[run.experiment] = max(begin, newest.get(run.experiment, begin))
+    return sorted(runs.items(), key=lambda each: (each[1], newest[each[0]]), reverse=True)

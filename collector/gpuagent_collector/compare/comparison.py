@@ -222,6 +222,7 @@ class Comparison:
         again: the command that makes as many runs as are needed; None: unknown, or many.
         reasons: where shown differences of speed or duration come from, in the order of the tests.
         options: of a sweep, the tests of each option alone, over all values of the others.
+        experiments: where one was chosen, that and the others that could be, with their numbers of runs.
     """
 
     request: Request
@@ -237,6 +238,7 @@ class Comparison:
     parts: Parts
     reasons: tuple[Because, ...]
     options: tuple[tuple[Facet, tuple[Test, ...]], ...] = ()
+    experiments: Sequence[tuple[str, int]] = ()
 
     @property
     def headline(self) -> Test | None:

@@ -202,7 +202,7 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
         (name,) = weights
         metric = next(one.source for one in rankings[0].criteria if one.name == name)
         if tests.figures.primary.name != metric:
-            tests = compare(ask, replace(tests.request, metric=metric))
+            tests = replace(compare(ask, replace(tests.request, metric=metric)), experiments=tests.experiments)
         better = tests.figures.primary.better
         verdicts = {test.judgement.verdict for _, of_option in tests.options for test in of_option}
         if len(rankings) == 1 and better and Verdict.DIFFERS in verdicts:

@@ -238,6 +238,11 @@ def test_a_sweep_beside_other_runs_of_its_workload_is_compared_alone(store: Synt
     assert (found.request.by, found.request.experiment) == ("parameter:batch_size", "e")
     assert found.layout.sides == ("32", "64")
     assert say_choice(found, Request()) == "This is e, the experiment with the most runs."
+    for repeat, size in product(range(1, 4), (32, 64)):
+        store.next_run(node, parameters={"batch_size": size, "depth": 3}, repeat=repeat, experiment="f", sampled=False)
+    said = say_choice(compare_what_differs(store.ask, Request()), Request())
+    assert said.startswith("This is f, the newest of 2 experiments")
+    assert said.endswith(" --experiment NAME takes another: e.")
 
 
 def test_conditions_that_somebody_set_are_a_sweep_too(store: SyntheticStore) -> None:
