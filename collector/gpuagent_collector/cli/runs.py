@@ -49,6 +49,7 @@ _FIGURES_SECONDS = 10.0
 @click.option("--experiment", type=NAME, metavar="NAME", help="Only runs of this experiment or launch.")
 @click.option("--status", type=click.Choice([*STATUSES, WARMS_UP]), help="Only runs with this status.")
 @click.option("--limit", type=click.IntRange(1, MOST), default=18, show_default=True, help="Most runs to list.")
+@click.option("--all", "whole", is_flag=True, help="Show names, settings and reasons whole.")
 @click.option("--parts", is_flag=True, help="List runs on several nodes by node.")
 @click.option("--is-ending-known", is_flag=True, hidden=True, help="Describe a single run without how it ended.")
 @prices_option
@@ -60,6 +61,7 @@ def command(
     experiment: str | None,
     status: str | None,
     limit: int,
+    whole: bool,
     parts: bool,
     is_ending_known: bool,
     reader: ReaderOptions,
@@ -101,7 +103,7 @@ def command(
         from gpuagent_collector.runs.listing import part_columns, run_columns
 
         rows = table.to_pylist()
-        print_list(part_columns() if parts else run_columns(rows), rows, plain_console(sys.stdout))
+        print_list(part_columns() if parts else run_columns(rows, whole=whole), rows, plain_console(sys.stdout))
         commands = set() if parts else {tuple(map(str, read_words(row["command"]))) for row in rows}
         if len(rows) > 1 and len(commands) == 1 and (words := shlex.join(commands.pop())):
             click.echo(f"all ran: {harmless(words)}", err=True)

@@ -6,7 +6,7 @@ from itertools import takewhile
 
 from gpuagent_common.text import differing_words, shorten_options
 
-_CUT = "…"
+CUT = "…"
 
 
 def shorten(texts: Sequence[str], most: int) -> list[str]:
@@ -39,8 +39,8 @@ def _without_common_words(different: Sequence[str]) -> dict[str, str]:
     are_alike = [len(set(column)) == 1 for column in zip(*rows, strict=True)]
     shown = {}
     for text, row in zip(different, rows, strict=True):
-        marked = " ".join(_CUT if is_alike else word for word, is_alike in zip(row, are_alike, strict=True))
-        shown[text] = re.sub(rf"({_CUT} )*{_CUT}( |$)", _CUT, marked)
+        marked = " ".join(CUT if is_alike else word for word, is_alike in zip(row, are_alike, strict=True))
+        shown[text] = re.sub(rf"({CUT} )*{CUT}( |$)", CUT, marked)
     return shown
 
 
@@ -49,14 +49,14 @@ def _cut(text: str, before: int, most: int) -> str:
     head = most // 3
     if before <= head:
         tail = most // 2
-        return f"{text[: most - tail - 1]}{_CUT}{text[-tail:]}"
+        return f"{text[: most - tail - 1]}{CUT}{text[-tail:]}"
     room = most - head - 2
     # A few characters before the difference name what differs.
     start = min(before - room // 2, len(text) - room - 1)
     if start <= head:
-        return text[: most - 1] + _CUT
-    rest = text[start : start + room] + _CUT if start + room + 1 < len(text) else text[-(room + 1) :]
-    return f"{text[:head]}{_CUT}{rest}"
+        return text[: most - 1] + CUT
+    rest = text[start : start + room] + CUT if start + room + 1 < len(text) else text[-(room + 1) :]
+    return f"{text[:head]}{CUT}{rest}"
 
 
 # Of the name of a side.

@@ -255,6 +255,7 @@ class ListColumn:
         right: whether it is aligned to the right.
         max_width: longer cells are folded; None: never.
         below: whether its cells are below their rows where it has no room.
+        cut: shortens its cells to a width, so that they are never folded; None: nothing does.
     """
 
     title: str
@@ -264,6 +265,7 @@ class ListColumn:
     right: bool = False
     max_width: int | None = None
     below: bool = False
+    cut: Callable[[Sequence[str], int], Sequence[str]] | None = None
 
 
 def print_list(columns: Sequence[ListColumn], rows: Sequence[Row], console: Console) -> None:
@@ -273,11 +275,14 @@ def print_list(columns: Sequence[ListColumn], rows: Sequence[Row], console: Cons
 
 def list_table(columns: Sequence[ListColumn], rows: Sequence[Row], width: int) -> RenderableType:
     """Return the rows as a table with as many of the columns as fit into `width`, and some of the others below."""
-    cells = [[harmless(column.show(row) or ABSENT) for row in rows] for column in columns]
+    cells: list[Sequence[str]] = [[harmless(column.show(row) or ABSENT) for row in rows] for column in columns]
     chosen = _choose_columns(columns, cells, width)
+    for index, most in chosen.items():
+        if cut := columns[index].cut:
+            cells[index] = cut(cells[index], most)
     below = [index for index, column in enumerate(columns) if column.below and index not in chosen]
     # Each row that has a line below is the last of a table.
-    tables = [_list_part(columns, cells, chosen, is_first=True)]
+    tables = [_list_part(columns, chosen, is_first=True)]
     for row in range(len(rows)):
         styled = ((columns[index].style, cells[index][row]) for index in chosen)
         tables[-1].add_row(*(Text(text, style=style(text) if style else "") for style, text in styled))
@@ -285,19 +290,16 @@ def list_table(columns: Sequence[ListColumn], rows: Sequence[Row], width: int) -
         if words:
             line = RichTable.grid()
             line.add_row(Padding(Text(words, style="dim"), (0, 0, 0, GAP)))
-            tables += [line, _list_part(columns, cells, chosen, is_first=False)]
+            tables += [line, _list_part(columns, chosen, is_first=False)]
     return Group(*(table for table in tables if table.row_count))
 
 
-def _list_part(
-    columns: Sequence[ListColumn], cells: Sequence[Sequence[str]], chosen: Sequence[int], *, is_first: bool
-) -> RichTable:
+def _list_part(columns: Sequence[ListColumn], chosen: Mapping[int, int], *, is_first: bool) -> RichTable:
     """Return a table without rows, whose columns are as wide as those of the others; the first has a header."""
     table = plain_table()
     table.show_header = is_first
-    for index in chosen:
+    for index, width in chosen.items():
         column = columns[index]
-        width = _column_width(column, cells[index])
         table.add_column(column.title, justify="right" if column.right else "left", overflow="fold", width=width)
     return table
 
@@ -307,13 +309,19 @@ def _column_width(column: ListColumn, cells: Sequence[str]) -> int:
     return min(widest, column.max_width or widest)
 
 
-def _choose_columns(columns: Sequence[ListColumn], cells: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Return the indexes of the columns that fit, in order; the first by rank is always among them."""
-    chosen: list[int] = []
+# To so many characters a column without room is cut, and no further.
+_LEAST_WIDTH = 16
+
+
+def _choose_columns(columns: Sequence[ListColumn], cells: Sequence[Sequence[str]], width: int) -> Mapping[int, int]:
+    """Return the indexes of the columns that fit, in order, with their widths; always that of the first by rank."""
+    chosen: dict[int, int] = {}
     room = width + GAP
     for index in sorted(range(len(columns)), key=lambda index: columns[index].rank):
-        needed = GAP + _column_width(columns[index], cells[index])
-        if needed <= room or not chosen:
-            chosen.append(index)
-            room -= needed
-    return sorted(chosen)
+        needed = _column_width(columns[index], cells[index])
+        if columns[index].cut and room - GAP >= _LEAST_WIDTH:
+            needed = min(needed, room - GAP)
+        if GAP + needed <= room or not chosen:
+            chosen[index] = needed
+            room -= GAP + needed
+    return dict(sorted(chosen.items()))

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpuagent_collector.present.shortening import CUT
 from gpuagent_collector.query.ask import Ask
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.statuses import FINAL_STATUSES
 
 RUNS_SQL = "SELECT run_id, status, reason, hostname FROM runs LEFT JOIN sessions USING (session_id) WHERE"
 
-_NAMED = "starts_with(run_id, ?) ORDER BY run_id <> ?, run_id LIMIT 4"
+_NAMED = "starts_with(run_id, ?) AND ends_with(run_id, ?) ORDER BY run_id <> ?, run_id LIMIT 4"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +41,14 @@ class NamedRun:
 
 
 def find_run(ask: Ask, name: str) -> NamedRun:
-    """Return the run with this identity, or with the only identity that begins like this.
+    """Return the run with this identity, or with the only identity that begins like this, and ends like what is after …
 
     Raises MisuseError: the name is empty, or several runs begin with it.
     """
     if not name:
         raise MisuseError("the name of a run is empty; `collector runs` lists the runs")
-    found = [NamedRun(**row) for row in ask(f"{RUNS_SQL} {_NAMED}", [name, name])]
+    begin, _, end = name.partition(CUT)
+    found = [NamedRun(**row) for row in ask(f"{RUNS_SQL} {_NAMED}", [begin, end, name])]
     if len(found) > 1 and found[0].run_id != name:
         several = ", ".join(run.run_id for run in found[:3])
         listed = f"several runs begin with {name}: {several}{', …' if len(found) > 3 else ''}"

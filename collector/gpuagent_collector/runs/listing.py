@@ -5,9 +5,10 @@ from typing import Any
 
 from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.present.human import ago, duration, significant
-from gpuagent_collector.present.shortening import shorten
+from gpuagent_collector.present.shortening import CUT, shorten
 from gpuagent_collector.present.statuses import STATUSES, WARMS_UP
 from gpuagent_collector.present.terminal import ListColumn
+from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import literal
 from gpuagent_collector.runs.arguments import identify_command, name_commands
 from gpuagent_collector.runs.words import distinguishing
@@ -21,8 +22,10 @@ FOREIGN_SHARE = 1 / 3
 # Of a text in the list, unless it is like another then; --json has all of it.
 _MOST_CHARACTERS = 24
 _MOST_SETTINGS, _MOST_REASON = 40, 76
-# A longer identity is folded, so that it can still be copied.
+# Of a longer identity both ends are shown, by which commands know it too.
 _RUN_WIDTH = 26
+# Its end that no other has, such as -1f2e3d4c5b.
+_OWN_PART = 11
 
 _SQL = """
 WITH listed AS (
@@ -76,27 +79,38 @@ def runs_sql(
         conditions.append(f"ends_with(runs.experiment, '{WARM_UP}')")
     conditions += [f"runs.{column} = {literal(value)}" for column, value in filters.items() if value is not None]
     if names:
-        conditions.append(f"({' OR '.join(f'starts_with(runs.run_id, {literal(name)})' for name in names)})")
+        conditions.append(f"({' OR '.join(map(_is_named, names))})")
     return (_PARTS_SQL if of_parts else _SQL).format(
         conditions=" AND ".join(conditions) or "true", limit=f"{limit} OFFSET {after}"
     )
 
 
-def run_columns(rows: Sequence[Mapping[str, Any]]) -> list[ListColumn]:
-    """Return the columns of the list of runs; those of texts only where a row has one."""
+def _is_named(name: str) -> str:
+    begin, _, end = name.partition(CUT)
+    return f"starts_with(runs.run_id, {literal(begin)}) AND ends_with(runs.run_id, {literal(end)})"
+
+
+def run_columns(rows: Sequence[Mapping[str, Any]], *, whole: bool = False) -> list[ListColumn]:
+    """Return the columns of the list of runs; those of texts only where a row has one.
+
+    Long texts are below their rows if they shall be `whole`, else cut.
+    """
     now = utc_now()
     settings = _differing(rows, lambda row: read_object(row["parameters"], "parameters")) | _commands_apart(rows)
-    labels = _differing(rows, lambda row: read_object(row["labels"], "labels"))
+    labels = _differing(rows, lambda row: read_object(row["labels"], "labels"), _MOST_SETTINGS)
 
     def where_any(
-        title: str, show: Callable[[Mapping[str, Any]], str | None], rank: int, *, below: bool = False
+        title: str, show: Callable[[Mapping[str, Any]], str | None], rank: int, **look: Any
     ) -> list[ListColumn]:
-        most = None if below else _MOST_CHARACTERS
-        known = any(map(show, rows))
-        return [ListColumn(title=title, show=show, rank=rank, max_width=most, below=below)] if known else []
+        look = look or {"max_width": _MOST_CHARACTERS}
+        return [ListColumn(title=title, show=show, rank=rank, **look)] if any(map(show, rows)) else []
 
+    below: dict[str, Any] = {"below": True}
+    in_row = below if whole else {"max_width": _MOST_SETTINGS, "cut": _cut_settings}
+    most_reason = None if whole else _MOST_REASON
+    name: dict[str, Any] = {} if whole else {"max_width": _RUN_WIDTH, "cut": _cut_names}
     return [
-        ListColumn(title="run", show=lambda row: row["run_id"], rank=0, max_width=_RUN_WIDTH),
+        ListColumn(title="run", show=lambda row: row["run_id"], rank=0, **name),
         ListColumn(title="workload", show=lambda row: row["workload"], rank=10),
         ListColumn(
             title="platform",
@@ -104,11 +118,11 @@ def run_columns(rows: Sequence[Mapping[str, Any]]) -> list[ListColumn]:
             rank=3 if len({row["platform"] for row in rows}) > 1 else 12,
         ),
         ListColumn(title="status", show=_status, rank=1, style=lambda text: STATUSES.get(text, "")),
-        *where_any("settings", lambda row: settings[row["run_id"]], 4, below=True),
+        *where_any("settings", lambda row: settings[row["run_id"]], 4, **in_row),
         ListColumn(title="took", show=_took, rank=2, right=True),
         *where_any("throughput", _throughput, 5),
         ListColumn(title="started", show=lambda row: row["started_at"] and ago(row["started_at"], now), rank=6),
-        *where_any("why", lambda row: _shortened(row["reason"], _MOST_REASON), 7, below=True),
+        *where_any("why", lambda row: _shortened(row["reason"], most_reason), 7, **below),
         *where_any("others used", _disturbed, 7),
         *where_any("left behind", _left_behind, 4),
         *where_any("labels", lambda row: labels[row["run_id"]], 8),
@@ -132,13 +146,28 @@ def _commands_apart(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     for of_one in commands.values():
         if len({identify_command(command) for command in of_one.values()}) > 1:
             names = name_commands(sorted(set(of_one.values())))
-            whole = [harmless(names[command]) for command in of_one.values()]
-            texts |= zip(of_one, shorten(whole, _MOST_SETTINGS), strict=True)
+            texts |= {run_id: harmless(names[command]) for run_id, command in of_one.items()}
     return texts
 
 
+def _cut_settings(texts: Sequence[str], most: int) -> Sequence[str]:
+    """Return settings of at most so many characters, by that in which they differ, which most do at their ends."""
+    known = [text for text in texts if text != ABSENT]
+    short = {ABSENT: ABSENT, **dict(zip(known, shorten(known, most), strict=True))}
+    return [text if len(text) <= most else f"{CUT}{text[1 - most :]}" for text in map(short.__getitem__, texts)]
+
+
+def _cut_names(run_ids: Sequence[str], most: int) -> Sequence[str]:
+    """Return identities of at most so many characters, each with its last part, which is its own."""
+    cut = []
+    for run_id in run_ids:
+        end = run_id[-_OWN_PART:]
+        cut.append(run_id if len(run_id) <= most else f"{run_id[: most - len(end) - 1]}{CUT}{end}")
+    return cut
+
+
 def _differing(
-    rows: Sequence[Mapping[str, Any]], read: Callable[[Mapping[str, Any]], dict[str, Any]]
+    rows: Sequence[Mapping[str, Any]], read: Callable[[Mapping[str, Any]], dict[str, Any]], most: int | None = None
 ) -> dict[str, str]:
     """Return, by run, those of its settings in which the listed runs of its workload differ, in short words."""
     by_workload: dict[str, dict[str, dict[str, Any]]] = {}
@@ -150,7 +179,7 @@ def _differing(
         for own in others:
             given = {name: value for name, value in distinguishing(own, others).items() if value is not None}
             written.append(harmless(" ".join(f"{name}={value}" for name, value in given.items())))
-        texts |= zip(values, shorten(written, _MOST_SETTINGS), strict=True)
+        texts |= zip(values, shorten(written, most) if most else written, strict=True)
     return texts
 
 
@@ -194,10 +223,10 @@ def part_columns() -> list[ListColumn]:
     ]
 
 
-def _shortened(text: str | None, most: int = _MOST_CHARACTERS) -> str | None:
+def _shortened(text: str | None, most: int | None = _MOST_CHARACTERS) -> str | None:
     """Return the beginning of a text; None for an empty one."""
     short = harmless(text or "")
-    return f"{short[: most - 1]}…" if len(short) > most else short or None
+    return f"{short[: most - 1]}{CUT}" if most and len(short) > most else short or None
 
 
 def _node(row: Mapping[str, Any]) -> str | None:

@@ -278,6 +278,26 @@ def test_the_list_of_runs_shows_on_80_columns_what_differs_with_its_option_and_h
         assert [row["run_id"] for row in json.loads(listed)] == ["warm-64", "warm-32"]
 
 
+def test_a_run_of_a_long_command_has_one_line_with_a_name_that_commands_know(
+    collector: Collector, tmp_path: Path
+) -> None:
+    path = tmp_path / "runs.duckdb"
+    names = [f"{'train_a_model_of_languages' * 2}.py-{number:010x}" for number in range(12)]
+    with made_up(path) as store:
+        node = store.node("spruce", "lab")
+        for number, name in enumerate(names):
+            words = ["train.py", "--learning-rate", f"0.{number + 1}", "--weight-decay-of-all-layers", "x" * number]
+            own: dict[str, Any] = {"workload": "train.py", "parameters": {}, "command": json.dumps(words)}
+            store.run(name, node, start_seconds=20 * number, **own)
+    lines = collector("runs", "--store", str(path)).out.splitlines()
+    assert len(lines) == 2 + len(names)
+    short = lines[2].split()[0]
+    listed = json.loads(collector("runs", short, "--store", str(path), "--json").out)
+    assert [row["run_id"] for row in listed] == [names[-1]]
+    assert names[-1] in collector("show", short, "--store", str(path)).out
+    assert names[-1] in collector("runs", "--all", "--store", str(path)).out
+
+
 @pytest.mark.parametrize(
     ("options", "runs"),
     [
