@@ -238,8 +238,14 @@ def test_a_sweep_beside_other_runs_of_its_workload_is_compared_alone(store: Synt
     assert (found.request.by, found.request.experiment) == ("parameter:batch_size", "e")
     assert found.layout.sides == ("32", "64")
     assert say_choice(found, Request()) == "This is e, the experiment with the most runs."
-    for repeat, size in product(range(1, 4), (32, 64)):
-        store.next_run(node, parameters={"batch_size": size, "depth": 3}, repeat=repeat, experiment="f", sampled=False)
+
+
+def test_of_experiments_as_large_the_newest_is_compared_and_the_others_are_named(store: SyntheticStore) -> None:
+    node = store.node("alder", "lab")
+    for experiment, size, _ in product("ef", (32, 64), range(3)):
+        command = json.dumps(["python", "train.py", "--batch", str(size)])
+        own = {"workload": "train.py", "parameters": {}, "command": command}
+        store.next_run(node, **own, experiment=experiment, sampled=False)
     said = say_choice(compare_what_differs(store.ask, Request()), Request())
     assert said.startswith("This is f, the newest of 2 experiments")
     assert said.endswith(" --experiment NAME takes another: e.")
