@@ -151,16 +151,22 @@ def draw_because(comparison: Comparison, width_mm: float) -> Picture:
 def draw_frontier(chosen: Selection, width_mm: float, *, delta: float) -> Picture:
     """Return a panel for each block and each thing but time that its runs have a figure of.
 
+    A block of one side alone offers no choice: it is named, and only drawn where there are no others.
+
     Raises GpuAgentError: no run has both a time and something else.
     """
     layout, facts = chosen.layout, chosen.facts
+    sides = {id(block): [cell.side for cell in block.cells if cell.runs] for block in layout.blocks}
+    alone = [block for block in layout.blocks if len(sides[id(block)]) == 1 < len(layout.sides)]
+    names = {id(block): label_row(block, layout) if len(layout.blocks) > 1 else "" for block in layout.blocks}
+    names |= {id(block): f"{names[id(block)]} (only {layout.facet.where(*sides[id(block)])})" for block in alone}
     found: list[Panel] = []
-    for block in layout.blocks:
+    for block in [block for block in layout.blocks if block not in alone] or layout.blocks:
         ranked = rank([block], facts, {"time": 1.0}, delta=delta, alpha=0.05 / layout.looks)
         standings = ranked[0].standings if ranked else ()
         efficient = [standing.side for standing in standings if standing.is_efficient]
-        title = label_row(block, layout) if len(layout.blocks) > 1 else ""
-        found += [replace(panel, title=title) for panel in frontier_panels(block, facts, layout.sides, efficient)]
+        panels = frontier_panels(block, facts, layout.sides, efficient)
+        found += [replace(panel, title=names[id(block)]) for panel in panels]
     if not found:
         raise GpuAgentError("no frontier to draw: no run has energy or cost; give --prices, or sample the GPUs' power")
     panels = found[:_MOST_PANELS]
@@ -170,7 +176,14 @@ def draw_frontier(chosen: Selection, width_mm: float, *, delta: float) -> Pictur
     marks = "Each run is a small mark, the median of a side a large one; down and to the left is better."
     runs = _runs(len(each.xs) for each in series if each.look is Look.SMALL)
     note = f"{marks} {line}{runs}.{_rest(len(panels), len(found), 'panels')}"
-    return draw_panels(panels, note, width_mm, columns=2 if panels[1:] else 1)
+    said = ""
+    if len(alone) == len(layout.blocks):
+        said = "No two sides ran the same settings, so nothing is compared."
+    elif alone:
+        said = f"Not drawn, as only one side ran each: {', '.join(names[id(block)] for block in alone)}."
+    picture = draw_panels(panels, f"{note} {said}".rstrip(), width_mm, columns=2 if panels[1:] else 1)
+    picture.said = said
+    return picture
 
 
 def draw_rooflines(study: roofline.Study, width_mm: float) -> Picture:

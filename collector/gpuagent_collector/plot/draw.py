@@ -15,7 +15,7 @@ from gpuagent_collector.answers.serving_curves import choose_study
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.answer import answer as say_comparison
 from gpuagent_collector.compare.choosing import compare_what_differs, say_choice
-from gpuagent_collector.compare.comparison import Request
+from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.compare.matrix import Selection, choose_runs, stats_in, tabulate_runs
 from gpuagent_collector.metrics import BY_NAME, hint_at
 from gpuagent_collector.plot.answers import draw_because, draw_frontier, draw_rooflines, draw_scaling, draw_serving
@@ -110,7 +110,11 @@ def _draw_whole(ask: Ask, asked: PlotRequest) -> Picture:
             return _saying(draw_serving(study, width_mm), say_serving(study))
         case "frontier":
             chosen = choose_runs(ask, request, rows)
-            return _saying(draw_frontier(chosen, width_mm, delta=request.delta), _recommend(ask, request, chosen))
+            if all(sum(bool(cell.runs) for cell in block.cells) == 1 for block in chosen.layout.blocks):
+                # It says which settings differ, and by what to compare instead.
+                compare(ask, replace(request, series=False))
+            picture = draw_frontier(chosen, width_mm, delta=request.delta)
+            return _saying(picture, f"{_recommend(ask, request, chosen)} {picture.said}".strip())
         case "because":
             comparison = compare_what_differs(ask, replace(request, series=False))
             return _saying(draw_because(comparison, width_mm), say_comparison(comparison, most=1))

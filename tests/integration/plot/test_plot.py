@@ -316,6 +316,24 @@ def test_the_frontier_joins_what_nothing_beats(filled_with: Filled, plot: Plot) 
     assert "broken line" in picture.note
 
 
+def on_one_side(store: SyntheticStore) -> None:
+    for platform, batches in {"satori": (32, 64), "openshift": (64, 128)}.items():
+        node = store.node(f"{platform}-1", platform)
+        for batch in batches:
+            store.next_run(node, parameters={"batch_size": batch})
+
+
+def test_settings_of_one_side_are_named_and_leave_the_frontier_to_the_others(filled_with: Filled, plot: Plot) -> None:
+    each = [{"platform": name, "currency": "USD", "instance_hour": 1} for name in ("satori", "openshift")]
+    prices = parse_prices(json.dumps(each).encode(), "prices.yaml")
+    picture = plot(filled_with(on_one_side), "frontier", prices=prices)
+    assert len(axes_of(picture)) == 1
+    assert "batch_size=32 (only on satori)" in picture.said
+    others = "CAST(parameters->>'batch_size' AS INTEGER) <> 64"
+    with pytest.raises(GpuAgentError, match="mnist ran with other parameters on each side: batch_size"):
+        plot(filled_with(on_one_side), "frontier", prices=prices, where=others)
+
+
 def test_notes_explain_no_lines_that_are_not_drawn(filled_with: Filled, plot: Plot) -> None:
     prices = parse_prices(PRICES.encode(), "prices.yaml")
     alone = plot(

@@ -1,6 +1,7 @@
 """Two resources that runs take: time and energy, time and money."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
 from statistics import median
 
 from gpuagent_collector.present.human import notation
@@ -46,7 +47,9 @@ def _panel(time: Criterion, other: Criterion, taken: Taken, sides: Sequence[str]
         medians.append(Series(look=Look.LARGE, index=index, name=side, xs=[x], ys=[y], hover=[f"median of {text}"]))
         described.append(text)
     line = sorted(middles[side] for side in middles if side in efficient)
-    joined = [Series(look=Look.BROKEN, xs=[x for x, _ in line], ys=[y for _, y in line])] if line[1:] else []
+    # Where it would rise, one side is better in both, and only too few runs keep that from being shown.
+    is_choice = line[1:] and all(before > after for (_, before), (_, after) in pairwise(line))
+    joined = [Series(look=Look.BROKEN, xs=[x for x, _ in line], ys=[y for _, y in line])] if is_choice else []
     return Panel(
         title=f"{other.what[0].upper()}{other.what[1:]} by {time.what}, per {time.per}: down and to the left is better",
         description=f"Medians of {time.what} and {other.what} per {time.per}: {'; '.join(described)}",
