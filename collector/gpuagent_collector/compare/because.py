@@ -20,7 +20,7 @@ from gpuagent_collector.runs.cells import Block, Cell, match_runs
 from gpuagent_collector.runs.columns import Floats, Rows
 from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.facets import Facet
-from gpuagent_collector.runs.specs import SpecRow
+from gpuagent_collector.runs.specs import SpecRow, set_by
 from gpuagent_collector.statistics.shift import Scale, Shift, estimate_shift, least_pairs
 from gpuagent_collector.statistics.summaries import median
 
@@ -433,10 +433,11 @@ def say(
     than = f" than {facet.where(because.baseline)}" if names_both else ""
     sentences = [f"Because {facet.where(because.side)} {because.words}{than}: {whole}."]
     first, second = sides.index(because.baseline), sides.index(because.side)
-    touching = []
+    touching, compared = [], set_by(facet)
     for row in specs:
         before, after = ", ".join(row.values[first]), ", ".join(row.values[second])
-        if row.title in KINDS[lead.name].facts and before and after and before != after:
+        is_touching = row.title in KINDS[lead.name].facts and row.title not in compared
+        if is_touching and before and after and before != after:
             touching.append(f"{row.title} {after} instead of {before}")
     if touching:
         sentences.append(f"There: {'; '.join(touching[:2])}.")

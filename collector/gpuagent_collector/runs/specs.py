@@ -11,7 +11,7 @@ from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.runs.arguments import differing_arguments, write_values
 from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.runs.data import Facts, Record, Run, distinct
-from gpuagent_collector.runs.facets import CONDITIONS
+from gpuagent_collector.runs.facets import CONDITIONS, Facet
 from gpuagent_common.text import counted
 
 # Of a cell.
@@ -171,6 +171,21 @@ DEVICE_PROPERTIES: Mapping[str, Read] = {
     "GPU link": _pcie,
     "Compute capability": _plain("compute_capability"),
 }
+
+
+# What a compared facet or parameter sets: in that its sides differ on purpose.
+_SET_BY: Mapping[str, Sequence[str]] = {
+    "limits": ("CPU limit", "Memory limit", "Threads"),
+    "environment": ("Container", "Orchestrator"),
+    "device": ("GPU memory", "CUDA cores", "GPU max SM clock", "Compute capability"),
+    "precision": ("Autocast", "MFU peak", "TF32 cuDNN", "TF32 matmul"),
+}
+
+
+def set_by(facet: Facet) -> frozenset[str]:
+    """Return the titles of the properties that follow from what is compared."""
+    names = {name.replace("-", "_") for name in (*facet.names, *facet.parameters, *facet.arguments)}
+    return frozenset(title for name in names for title in (_title(name), *_SET_BY.get(name, ())))
 
 
 def properties_of(run: Run, facts: Facts) -> dict[str, str]:

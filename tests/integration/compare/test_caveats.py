@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gpuagent_collector.compare.document import find_next
 from gpuagent_collector.metrics.summarize import summarize_runs
 from tests.integration.compare.comparing import alternate, compared, texts, warnings
 from tests.integration.compare.synthetic import COMPUTED_AT, EPOCH, Node, SyntheticStore
@@ -35,6 +36,19 @@ def test_what_follows_from_a_compared_precision_is_no_other_difference(store: Sy
             store.next_run(node, parameters={"precision": precision}, texts=reported)
     assert "different_specs" not in warnings(store, by="parameter:precision")
     assert "Autocast" in warnings(store, by="run")["different_specs"]
+
+
+def test_limits_that_are_compared_are_no_other_difference_and_nothing_is_left_to_separate(
+    store: SyntheticStore,
+) -> None:
+    limited = store.node("alder-node", "alder", cpu_limit_cores=1.0)
+    for node, limits, threads in ((store.node("alder-node", "alder"), None, "2"), (limited, "cpus=1", "1")):
+        for _ in range(4):
+            store.next_run(node, limits=limits, texts={"threads": threads})
+    found = compared(store, by="limits")
+    assert "different_specs" not in {caveat.code for caveat in found.caveats}
+    assert " --why " not in (find_next(found) or "")
+    assert "CPU limit" in warnings(store, by="run")["different_specs"]
 
 
 @pytest.mark.parametrize(

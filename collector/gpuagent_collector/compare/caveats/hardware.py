@@ -13,14 +13,12 @@ from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.runs.data import Facts, distinct
 from gpuagent_collector.runs.listing import FOREIGN_SHARE
 from gpuagent_collector.runs.settings import settings_of
-from gpuagent_collector.runs.specs import ARCHITECTURE
+from gpuagent_collector.runs.specs import ARCHITECTURE, set_by
 from gpuagent_collector.runs.words import write_command
 from gpuagent_common.text import counted
 
 # Neither hardware nor software; other checks cover these.
 _OTHER_SPECS = ("Node", "Platform", "Environment", "Image", "Interference", "Command", "Energy method")
-# What follows from the parameter of that name.
-_OF_PRECISION = ("Autocast", "MFU peak", "Precision", "TF32 cuDNN", "TF32 matmul")
 
 # Throttling for longer than this share of the time deserves a warning.
 _THROTTLED_PERCENT = 1.0
@@ -100,7 +98,8 @@ def find_separation(layout: Layout, facts: Facts, asked: Mapping[str, str | None
     """Return the command that plans to separate what can be set of that in which two sides differ; None: nothing."""
     block = layout.blocks[0]
     cells = [cell for cell in block.cells if cell.runs]
-    if len(cells) != 2 or not layout.is_compared:
+    # Between sides that differ in their limits, these are the only settings in which runs of one block differ.
+    if len(cells) != 2 or not layout.is_compared or layout.facet.name == "limits":
         return None
     foot, top = (settings_of(cell, facts) for cell in cells)
     if not foot.differs_settably(top):
@@ -112,7 +111,7 @@ def find_separation(layout: Layout, facts: Facts, asked: Mapping[str, str | None
 
 def different_specs(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where hardware or software differs, with the command that plans to separate what can be set of it."""
-    expected = _OTHER_SPECS + (_OF_PRECISION if "precision" in evidence.layout.facet.parameters else ())
+    expected = set_by(evidence.layout.facet).union(_OTHER_SPECS)
     titles = [row.title for row in evidence.specs if row.differs and row.title not in expected]
     if not titles:
         return
