@@ -218,7 +218,8 @@ def say_parts(comparison: Comparison, parts: str) -> tuple[str, Table]:
             low, high = min(values, key=values.__getitem__), max(values, key=values.__getitem__)
             distance = (values[high] - values[low]) / (100 if metric.unit == "percent" else values[high] or 1)
             write = in_unit(known[metric.name].unit)
-            said = f"{spoken(metric, None)}: {write(values[low])} ({titles[low]}) to {write(values[high])} ({titles[high]})"
+            ends = " to ".join(f"{write(values[part])} ({titles[part]})" for part in (low, high))
+            said = f"{spoken(metric, None)}: {ends}"
             found[metric] = max(found.get(metric, (-1.0, "")), (distance, said))
         rows += [{"title": titles[part], "figures": of_block[part], "known": known} for part in of_block]
     metrics = sorted(found, key=lambda metric: -found[metric][0])[:_MOST_COLUMNS]
