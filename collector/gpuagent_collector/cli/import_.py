@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuagent_collector.cli.options import changed_store_option
-from gpuagent_collector.cli.printing import print_rows_of
 from gpuagent_common.cli import NAME, Number, parse_labels, parse_pairs
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted, harmless
@@ -243,8 +242,6 @@ def _print_next(store_name: str, command: str, *words: str) -> None:
 
 
 def _print_merged(store: "Store", merged: "Sequence[Merged]", origin: str) -> None:
-    for each in merged:
-        print_rows_of(each.table, each.added)
     added, known = sum(each.added for each in merged), sum(each.known for each in merged)
     click.echo(f"{store.spec}: {counted(added, 'row')} added{origin}, {known or 'none'} were already stored")
 

@@ -39,8 +39,9 @@ Examples:
 @click.command(epilog=_EXAMPLES)
 @click.argument("table", required=False)
 @click.option("--metrics", is_flag=True, help="List the metrics of runs, with definition and source.")
+@click.option("--all", "everything", is_flag=True, help="List the tables that are asked for rarely too.")
 @format_options
-def command(table: str | None, output_format: OutputFormat, metrics: bool) -> None:
+def command(table: str | None, output_format: OutputFormat, metrics: bool, everything: bool) -> None:
     """Print the meaning of tables and columns.
 
     Lists all tables and views; of TABLE, and of all in other formats, type, unit, definition and source of each column;
@@ -61,7 +62,7 @@ def command(table: str | None, output_format: OutputFormat, metrics: bool) -> No
         raise MisuseError(f"the store has no table {table}; {hint}")
     if output_format is OutputFormat.TABLE:
         if table is None:
-            _print_index(tables)
+            _print_index(tables, everything=everything)
         else:
             _print_for_people(chosen[0])
         return
@@ -91,7 +92,7 @@ def _print_metrics(name: str | None, output_format: OutputFormat) -> None:
         click.echo("\nDefinition and source of one: collector schema --metrics NAME; of all: --format markdown")
 
 
-def _print_index(tables: Sequence["TableDoc"]) -> None:
+def _print_index(tables: Sequence["TableDoc"], *, everything: bool) -> None:
     """Print a line for each table, with the first sentence of its definition, or what of it has room."""
     from gpuagent_collector.present.terminal import GAP, plain_console, plain_table
 
@@ -104,10 +105,12 @@ def _print_index(tables: Sequence["TableDoc"]) -> None:
     samples = [name for name in sorted(rows) if name.endswith("_samples") and name not in first]
     rest = [name for name in sorted(rows) if not name.endswith("_rollups") and name not in (*first, *samples)]
     rows[_ROLLUPS] = "Each table of samples, thinned out to one row a second or minute"
-    for name in (*first, *samples, _ROLLUPS, *rest):
+    for name in (*first, *samples, _ROLLUPS, *(rest if everything else ())):
         index.add_row(name, shorten(rows[name], max(console.width - names - GAP, 1), placeholder=" …"))
     console.print(index)
-    click.echo("\nThe columns of one: collector schema NAME; of all: --format markdown; figures of runs: --metrics")
+    more = "" if everything else f"--all lists {len(rest)} more tables. "
+    click.echo(f"{more}The columns of one: collector schema NAME")
+    click.echo("Of all: --format markdown. Figures of runs: --metrics")
 
 
 def _print_for_people(table: "TableDoc") -> None:
