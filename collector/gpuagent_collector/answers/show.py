@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -333,8 +334,9 @@ def answer_show(ask: Ask, *, names: Sequence[str], **asked: Any) -> Answer:
     """
     if names[1:]:
         runs = {run.run_id for run in find_runs(ask, find_facet("platform"), workload=None, experiment=None)}
-        by = {"--by": "run"} if runs.issuperset(names) else {}
-        raise MisuseError(f"one name at a time; to compare them: `{write_command('compare', by, sides=names)}`")
+        whole = [named.run_id for named in map(partial(find_run, ask), names)]
+        by, sides = ({"--by": "run"}, whole) if runs.issuperset(whole) else ({}, names)
+        raise MisuseError(f"one name at a time; to compare them: `{write_command('compare', by, sides=sides)}`")
     name = names[0] if names else None
     return render(study_show(ask, name, Request(**asked, every_chart=asked["everything"])))
 

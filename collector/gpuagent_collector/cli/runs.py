@@ -126,6 +126,7 @@ def _describe(
     from gpuagent_collector.runs.data import load_facts, load_runs
     from gpuagent_collector.runs.facets import find_facet
     from gpuagent_collector.runs.paragraph import describe_runs
+    from gpuagent_collector.runs.words import read_from
 
     with options.open() as store:
         ask = asking(store, show_sql=show_sql)
@@ -149,6 +150,9 @@ def _describe(
             described = describe_runs(ask, of_one, facts_of_one, is_ending_known=is_ending_known and len(names) == 1)
             for line in map(harmless, described.split("\n")):
                 # A command is one line, which can be pasted.
-                is_command = line.startswith(("Next: ", "Its output: "))
+                lead, _, further = line.partition(": ")
                 width = shutil.get_terminal_size().columns
-                click.echo(line if is_command else textwrap.fill(line, width, break_on_hyphens=False))
+                # `gpuagent run`, which knows how it ended, names the collector for its own reading alone.
+                command = f"{lead}: {read_from(further, () if is_ending_known else options.words)}"
+                is_command = lead in ("Next", "Its output")
+                click.echo(command if is_command else textwrap.fill(line, width, break_on_hyphens=False))

@@ -56,6 +56,19 @@ def test_json_has_everything_that_is_shown_and_the_sql(call: Collector, filled: 
     assert len(answer["sql"]) == len(statements_shown(err, filled(FILLS["show"])))
 
 
+def test_of_two_beginnings_of_runs_the_command_that_compares_them_has_whole_names(
+    call: Collector, tmp_path: Path
+) -> None:
+    path = tmp_path / "two.duckdb"
+    with made_up(path) as store:
+        node = store.node("spruce", "lab")
+        for number, name in enumerate(("alpha-1f2e", "beta-5b4c")):
+            store.run(name, node, start_seconds=60 * number)
+    code, _, err = call("show", "al", "be", store=path)
+    assert code == 2
+    assert "--by run alpha-1f2e beta-5b4c`" in err
+
+
 def test_each_gpu_and_rank_has_a_column_and_a_curve(call: Collector) -> None:
     code, out, _ = call("show", "run-4", "--each", "gpu")
     assert code == 0

@@ -295,6 +295,8 @@ def test_a_run_of_a_long_command_has_one_line_with_a_name_that_commands_know(
     listed = json.loads(collector("runs", short, "--store", str(path), "--json").out)
     assert [row["run_id"] for row in listed] == [names[-1]]
     assert names[-1] in collector("show", short, "--store", str(path)).out
+    described = collector("runs", short, "--store", str(path)).out
+    assert f"--store {path} " in described.splitlines()[-1]
     assert names[-1] in collector("runs", "--all", "--store", str(path)).out
 
 
@@ -416,10 +418,13 @@ def test_an_interval_that_makes_no_sense_is_misuse(collector: Collector, store: 
 
 
 def test_the_schema_of_a_store_begins_with_a_line_for_each_table(collector: Collector) -> None:
-    lines = collector("schema").out.splitlines()
+    first = collector("schema").out.splitlines()
+    assert len(first) <= 22
+    lines = collector("schema", "--all").out.splitlines()
+    assert lines[:20] == first[:20]
     listed = [line.split()[0] for line in lines[2:-2]]
     assert {"runs", "gpu_samples"} <= set(listed)
-    assert max(map(len, lines[:-1])) <= 80
+    assert max(map(len, [*first, *lines])) <= 80
     assert len(listed) == len(set(listed)) > 40
     # What has no room is seen to be cut.
     definitions = {table.name: table.definition for table in describe_store()}
