@@ -165,8 +165,8 @@ def draw_frontier(chosen: Selection, width_mm: float, *, delta: float) -> Pictur
         ranked = rank([block], facts, {"time": 1.0}, delta=delta, alpha=0.05 / layout.looks)
         standings = ranked[0].standings if ranked else ()
         efficient = [standing.side for standing in standings if standing.is_efficient]
-        panels = frontier_panels(block, facts, layout.sides, efficient)
-        found += [replace(panel, title=names[id(block)]) for panel in panels]
+        of_block = frontier_panels(block, facts, layout.sides, efficient)
+        found += [replace(panel, title=names[id(block)]) for panel in of_block]
     if not found:
         raise GpuAgentError("no frontier to draw: no run has energy or cost; give --prices, or sample the GPUs' power")
     panels = found[:_MOST_PANELS]
