@@ -1,5 +1,6 @@
 """`collector roofline`: what bounds a run, beside the limits of its device."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -225,12 +226,18 @@ def _has_no_peak(point: Point, roofline: Roofline) -> bool:
     return bool(roofs) and not any(each.peak(point.mix) for each in roofs)
 
 
+def _measure(roofline: Roofline) -> str:
+    """Return the command that measures the roofs of a device; those of a processor are of so many threads."""
+    threads = re.search(r" with ([0-9]+) threads?$", roofline.device)
+    return f"gpuagent run {ROOFS}{f' --threads {threads[1]}' if threads else ''}"
+
+
 def _no_ceilings(roofline: Roofline) -> Iterator[Caveat]:
     if roofline.ceilings is None:
         yield Caveat(
             code="no_ceilings",
             text=f"no ceilings were measured for {roofline.device}",
-            remedy="`gpuagent run ceilings` on its node measures them, on a CPU with its --threads",
+            remedy=f"`{_measure(roofline)}` on its node measures them",
         )
 
 
@@ -352,7 +359,7 @@ def answer(study: Study, *, most: int = _SPOKEN_POINTS) -> str:
     sentences = in_short(known, most=most)
     unknown = [f"{point.label}{where}" for point, where in points if not point.has_share]
     if unknown:
-        sentences.append(f"No roof is known for {first_few(unknown)}.")
+        sentences.append(f"No limits are known for {first_few(unknown)}.")
     return " ".join(sentences)
 
 
@@ -447,7 +454,7 @@ def _next(study: Study) -> str:
             return write_command("recommend", {"--all": ""}, *workloads)
         by = None if study.facet.name == "platform" else study.facet.name
         return write_command("plot", {"--by": by, "-o": name_file("roofline.pdf")}, "roofline")
-    return f"gpuagent run {ROOFS}"
+    return _measure(study.rooflines[0])
 
 
 def _section(roofline: Roofline, table: Table) -> Section:
