@@ -10,7 +10,7 @@ import click
 
 from gpuagent.agent_config import AgentConfig
 from gpuagent.cli.experiment_answer import await_delivery, is_narrow
-from gpuagent.cli.follow import OutputCopy, read_last_lines, words_without_steps
+from gpuagent.cli.follow import OutputCopy, words_without_steps
 from gpuagent.cli.node_agent import PLANNING, node_agent
 from gpuagent.cli.progress import ProgressLine, ReadGpus, has_terminal
 from gpuagent.errors import AgentEndedError
@@ -25,9 +25,6 @@ from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
 # For the place and the figures of a run, beside its label.
 _FIGURES_CHARACTERS = 36
-
-# Of a line that a program printed.
-_LINE_CHARACTERS = 60
 
 # Reading the temperatures takes less than a second.
 _COOL_DOWN_SECONDS = 1.0
@@ -99,9 +96,7 @@ class RunLines:
             parts.append(f"about {write_duration(self._journal.expected_seconds(left))} left")
         self._print(trial, " · ".join(parts))
         is_lacking = update.status == "succeeded" and not str(digest.steps)
-        no_steps = words_without_steps(trial.cell.asked) if is_lacking else ""
-        for line in list(read_last_lines(Path(update.run_directory)))[-1:] if no_steps else ():
-            no_steps += f"; its last line is {line.strip()[:_LINE_CHARACTERS]!r}"
+        no_steps = words_without_steps(trial.cell.asked, Path(update.run_directory)) if is_lacking else ""
         for notice in filter(None, (update.notice, digest.complaint, no_steps)):
             if notice not in self._notices:
                 self._notices.add(notice)

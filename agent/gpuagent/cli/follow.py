@@ -32,6 +32,9 @@ _CHUNK_BYTES = 64 * 1024
 # The end of a failed program's output that is printed.
 _LAST_LINES, _LAST_BYTES = 8, 4096
 
+# Of a line that a program printed.
+_LINE_CHARACTERS = 60
+
 # How the usual parsers of command lines name an option that a program does not have.
 _REFUSES = re.compile(
     r"unrecogni[sz]ed|unknown|no such|unexpected|not (defined|recogni[sz]ed|supported)|does not exist", re.IGNORECASE
@@ -116,27 +119,28 @@ class FollowedRun:
         return {"succeeded": 0, "cancelled": 130}.get(self.update.status, 1)
 
 
-def words_without_steps(spec: RunSpec) -> str:
-    """Return the words on a run in which the steps that were asked for are not found; empty: none were asked for."""
+def words_without_steps(spec: RunSpec, directory: Path) -> str:
+    """Return the words on a run in which the steps that were asked for are not found; empty: none were asked for.
+
+    The last line of its output in `directory` shows what a pattern has to fit.
+    """
+    words = ""
     if spec.observe:
-        return "no steps: the program made none with torch's optimizers or Keras; --pattern finds printed ones"
-    if spec.pattern and spec.pattern != "none":
-        return "no steps: fewer than three lines, at different times, fit the pattern"
-    return ""
+        words = "no steps: the program made none with torch's optimizers or Keras; --pattern finds printed ones"
+    elif spec.pattern and spec.pattern != "none":
+        words = "no steps: fewer than three lines, at different times, fit the pattern"
+    for line in list(read_last_lines(directory))[-1:] if words else ():
+        words += f"; its last line is {line.strip()[:_LINE_CHARACTERS]!r}"
+    return words
 
 
 class Follower:
     """A display of runs until their end."""
 
-    def __init__(self, *, runs: int, quiet_stdout: bool, no_steps: str = "") -> None:
-        """Begin to follow.
-
-        Args:
-            quiet_stdout: whether the programs' output goes to stderr.
-            no_steps: the words on a run without steps, if some were asked for; empty: none were.
-        """
-        self._expected = runs
-        self._no_steps = no_steps
+    def __init__(self, spec: RunSpec, *, quiet_stdout: bool) -> None:
+        """Begin to follow the runs of `spec`, with the programs' output on stderr if `quiet_stdout`."""
+        self._spec = spec
+        self._expected = spec.repeats
         # For the line on a terminal; none of an agent that does not report them.
         self.read_gpus: ReadGpus = lambda _run_id: []
         self._quiet_stdout = quiet_stdout
@@ -201,10 +205,9 @@ class Follower:
                 # A program that did not start has no exit code and no output.
                 line += f": {update.reason}" + (f"; output: {directory}" if update.HasField("exit_code") else "")
             self._print(run, line)
-            if run.steps:
-                words = "" if has_terminal() else run.steps
-            else:
-                words = self._no_steps if update.status == "succeeded" else ""
+            words = run.steps if not has_terminal() else ""
+            if not run.steps and update.status == "succeeded":
+                words = words_without_steps(self._spec, directory)
             if words:
                 self._print(run, words)
             if update.notice:

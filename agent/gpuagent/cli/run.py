@@ -59,7 +59,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
     collector, samples wait in the spool, and the next agent on this node delivers them. The program gets no standard
     input. The exit code is the program's own; 1 if --deliver-within was exceeded.
     """
-    from gpuagent.cli.follow import Follower, describe_misplaced, words_without_steps
+    from gpuagent.cli.follow import Follower, describe_misplaced
     from gpuagent.cli.progress import has_terminal
     from gpuagent.cli.spec import run_spec
 
@@ -67,7 +67,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
     _check_words(ctx.command, words, program)
     config = agent_config(options, allow_commands=True)
     spec = run_spec(words[0] if words else None, program, words[1:], config.labels, **options)
-    follower = Follower(runs=spec.repeats, quiet_stdout=as_json, no_steps=words_without_steps(spec))
+    follower = Follower(spec, quiet_stdout=as_json)
     interrupt_on_signals()
     with node_agent(config, given_to_agent(ctx), spec) as agent:
         follower.read_gpus = agent.read_gpus

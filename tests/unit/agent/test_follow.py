@@ -11,7 +11,7 @@ import pytest
 
 from gpuagent.cli import follow, run
 from gpuagent.cli.follow import Follower, describe_misplaced
-from gpuagent_proto.v1.run_pb2 import RunUpdate
+from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 from tests.support.servers import LIMIT_SECONDS
 
 
@@ -30,7 +30,7 @@ def test_a_run_that_waits_for_another_program_says_so(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("click.echo", echo)
     monkeypatch.setattr(follow, "_QUEUE_SECONDS", 0)
-    Follower(runs=1, quiet_stdout=False).follow(updates())
+    Follower(RunSpec(repeats=1), quiet_stdout=False).follow(updates())
     assert "another program" in printed[0]
 
 
@@ -43,7 +43,7 @@ def test_what_a_program_chose_does_nothing_to_the_terminal(tmp_path: Path, capsy
         notice="1 process (\x1b[2J) was left",
     )
     (tmp_path / "events\x1b[2J").touch()
-    Follower(runs=1, quiet_stdout=False).follow(iter([update]))
+    Follower(RunSpec(repeats=1), quiet_stdout=False).follow(iter([update]))
     printed = capsys.readouterr().err
     assert "\x1b" not in printed
     assert printed.count("\\x1b[2J") == 3
@@ -65,13 +65,22 @@ def test_a_wait_behind_other_runs_is_said_apart_from_the_run_s_own_time(
             seconds += 7  # the agent reads and deletes for a while after the program's end
             yield RunUpdate(run_id=run_id, status="succeeded", run_directory=str(tmp_path), seconds=2)
 
-    Follower(runs=2, quiet_stdout=False).follow(updates())
+    Follower(RunSpec(repeats=2), quiet_stdout=False).follow(updates())
     assert capsys.readouterr().err.splitlines() == [
         "gpuagent: [1/2] first runs, after it waited 60 s behind other runs",
         "gpuagent: [1/2] first succeeded in 2.0 s",
         "gpuagent: [2/2] second runs",
         "gpuagent: [2/2] second succeeded in 2.0 s",
     ]
+
+
+def test_a_run_whose_output_fits_no_pattern_ends_with_a_line_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "stdout").write_text("epoch 1 of 2\nepoch 2 of 2\n")
+    update = RunUpdate(run_id="a-run", status="succeeded", run_directory=str(tmp_path))
+    Follower(RunSpec(repeats=1, pattern="step {step}"), quiet_stdout=False).follow(iter([update]))
+    assert "'epoch 2 of 2'" in capsys.readouterr().err
 
 
 ARGPARSE = "import argparse; parser = argparse.ArgumentParser(); parser.add_argument('--rate'); parser.parse_args()"
