@@ -129,6 +129,7 @@ class Agent:
         )
         self._launches = Launches(
             directory=self.spool_directory / "experiments",
+            place=f"{self.config.platform} on {self.node_uuid}",
             planner=self.planner,
             runner=self.runner,
             python=self.config.python,

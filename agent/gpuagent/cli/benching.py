@@ -123,8 +123,9 @@ class Bench:
             click.echo(f"gpuagent: this bench stores in {_STORE}: {refusal}", err=True)
         store = self.store or _STORE
         place = self.config.collector if uses_collector else store_place(store)
-        # What began in one place goes on there.
-        key = digest_bench({**self.content, "prepare": self.prepare, "place": place}, str(Path.cwd()))
+        # What began in one place and as one platform goes on there.
+        settled = {"prepare": self.prepare, "place": place, "platform": self.config.platform, "node": node_id}
+        key = digest_bench({**self.content, **settled}, str(Path.cwd()))
         self._path = folder / "experiments" / f"bench-{key}.json"
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with lock(self._path.with_suffix(".lock"), held="another command makes these runs here"):

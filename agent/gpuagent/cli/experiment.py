@@ -12,7 +12,7 @@ import click
 
 from gpuagent.cli.collector_command import is_reachable
 from gpuagent.cli.experiment_answer import check_answer, print_answer
-from gpuagent.cli.node_agent import given_to_agent, report_undelivered
+from gpuagent.cli.node_agent import find_platform, given_to_agent, report_undelivered
 from gpuagent.cli.options import agent_config, agent_options
 from gpuagent_common.cli import MOST, NAME, SuggestingGroup, interrupt_on_signals
 from gpuagent_common.connection import TokenError, read_token
@@ -80,7 +80,7 @@ def run(
 
     FILE is YAML, or the name of a study from `gpuagent experiment list`; `gpuagent experiment schema` prints its
     fields. Cells for which this node lacks an environment, an image or GPUs are skipped and listed. After an
-    interruption the same command resumes; a run that has ended is never repeated.
+    interruption the same command resumes; a run that has ended is never repeated. Each --platform has its own runs.
     """
     from gpuagent.agent_config import find_place
     from gpuagent.cli.conducting import RunLines, make_runs
@@ -130,15 +130,16 @@ def run(
         lacking = check_cells(experiment, planner.plan, gpus, may_lack_all=dry_run, working_directory=here)
         check_parameters(experiment, catalogue.check_together)
     journal_path = find_place(config)[0] / "experiments" / f"{experiment.name}.jsonl"
+    place = find_platform(config, given_to_agent(ctx))
     if dry_run:
-        _print_plan(Journal(journal_path, whole, experiment, lacking))
+        _print_plan(Journal(journal_path, whole, experiment, lacking, place))
         return 0
     interrupt_on_signals()
     for line in _skipped(lacking):
         click.echo(f"gpuagent: {line}", err=True)
     journal_path.parent.mkdir(parents=True, exist_ok=True)
     with lock(journal_path.with_suffix(".lock"), held=f"another command makes the runs of {experiment.name} here"):
-        journal = Journal(journal_path, whole, experiment, lacking)
+        journal = Journal(journal_path, whole, experiment, lacking, place)
         lines, has_delivered = RunLines(journal), True
         if journal.left():
             busy = occupant_concerns(experiment, gpus)
@@ -147,7 +148,8 @@ def run(
         else:
             failed = sum(done.status != "succeeded" for done in journal.ended())
             again = f", {failed} without success; --name NAME makes them again, as another experiment" if failed else ""
-            lines.note(f"all {len(journal.ended())} runs of {experiment.name} have been made{again}")
+            made = f"all {len(journal.ended())} runs of {experiment.name} have been made"
+            lines.note(f"{made} as {place.partition(' on ')[0]}{again}")
             has_delivered = _deliver_what_waits(config, lines)
         is_stored, has_stopped = make_runs(journal, config, given_to_agent(ctx), gpus, lines)
     if answer and has_delivered:

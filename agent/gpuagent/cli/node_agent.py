@@ -130,6 +130,19 @@ def node_agent(
     raise_failure(agent)
 
 
+def find_platform(config: "AgentConfig", given: Sequence[str]) -> str:
+    """Return the platform and the node of the runs of a command, which a running agent has settled unless `given`."""
+    from gpuagent.agent_config import find_place
+    from gpuagent.service import find_agent_of
+
+    spool, node_uuid = find_place(config)
+    platform = config.platform
+    if "platform" not in given and "collector" not in given and (client := find_agent_of(spool, node_uuid, None)):
+        with contextlib.closing(client):
+            platform = status.platform if (status := client.status()) else platform
+    return f"{platform} on {node_uuid}"
+
+
 def _gpus_of(run_id: str, status: "StatusResponse | None") -> Sequence["GpuNow"]:
     return [gpu for gpu in status.gpus if run_id in gpu.run_ids] if status else []
 

@@ -34,6 +34,8 @@ class Done:
     status: str
     seconds: float
     gpu_joules: float | None
+    # The platform and the node it was made as; None: in a journal of before, of any.
+    place: str | None = None
 
 
 class Journal:
@@ -45,6 +47,7 @@ class Journal:
         whole: the experiment of the file.
         part: what is made of it now; None: all.
         lacking: why this node skips cells, by their keys.
+        place: the platform and the node of its runs: as another one, each run is made again; None: does not matter.
 
     Raises:
         MisuseError: the file is of another plan with the same name.
@@ -57,8 +60,9 @@ class Journal:
         whole: Experiment,
         part: Experiment | None = None,
         lacking: Mapping[str, str] = MappingProxyType({}),
+        place: str | None = None,
     ) -> None:
-        self.experiment, self.lacking = part or whole, lacking
+        self.experiment, self.lacking, self.place = part or whole, lacking, place
         self.blocks = trials(self.experiment, lacking)
         self.every = [trial for block in self.blocks for trial in block]
         self._path, self._fingerprint = path, fingerprint(whole)
@@ -71,8 +75,9 @@ class Journal:
                 f"an experiment with this name has begun here with other runs ({path}); "
                 "give this one another --name, since runs of both would be compared as one"
             )
-        # Every run of the file that has ended, in the order of their ends.
-        self.done = [Done(**line) for line in done]
+        # Every run of the file that has ended here, in the order of their ends.
+        every = [Done(**line) for line in done]
+        self.done = [each for each in every if each.place in (None, place)]
         self._ended = {(done.cell, done.repeat) for done in self.done}
 
     def left(self, of: Iterable[Trial] | None = None) -> list[Trial]:
@@ -242,6 +247,7 @@ class Conductor:
                 status=update.status,
                 seconds=sum(after.seconds - before.seconds for before, after in worked),
                 gpu_joules=sum(joules) if len(joules) == len(worked) else None,
+                place=self.journal.place,
             )
         )
         self.observer.end(trial, update, ended.seconds - started.seconds, cooled.seconds - cools.seconds)

@@ -177,9 +177,11 @@ class Launches:
     either way.
     """
 
-    def __init__(self, *, directory: Path, planner: Planner, runner: Runner, python: str, open_nvml: OpenNvml) -> None:
-        """Keep journals and files in `directory`; `python` has the workloads."""
-        self._directory = directory
+    def __init__(
+        self, *, directory: Path, place: str, planner: Planner, runner: Runner, python: str, open_nvml: OpenNvml
+    ) -> None:
+        """Keep journals and files in `directory`; `place` has platform and node, and `python` has the workloads."""
+        self._directory, self._place = directory, place
         self._plan = partial(planner.plan, from_owner=False)
         self._runner = runner
         self._python = python
@@ -232,7 +234,7 @@ class Launches:
             path.parent.mkdir(parents=True, exist_ok=True)
             with ExitStack() as undo:
                 opened = undo.enter_context(lock(path.with_suffix(".lock"), held=held))
-                journal = Journal(path, whole, experiment, lacking)
+                journal = Journal(path, whole, experiment, lacking, self._place)
                 path.with_suffix(".yaml").write_bytes(file.content)
                 launched = LaunchedExperiment(journal, opened, force=file.force)
                 with self._guard:

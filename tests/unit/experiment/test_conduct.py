@@ -1,3 +1,4 @@
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -27,9 +28,10 @@ def conductor(
     runs: InstantRuns,
     recorded: Recorded | None = None,
     lacking: Mapping[str, str] = MappingProxyType({}),
+    place: str | None = None,
 ) -> Conductor:
     return Conductor(
-        journal=Journal(folder / "journal.jsonl", wanted, lacking=lacking),
+        journal=Journal(folder / "journal.jsonl", wanted, lacking=lacking, place=place),
         gpus=NodeGpus(NO_DRIVER),
         submit=runs,
         observer=recorded or Recorded(),
@@ -60,6 +62,24 @@ def test_an_interrupted_experiment_resumes(tmp_path: Path, stop_at: int) -> None
         conductor(wanted, tmp_path, first).run()
     assert conductor(wanted, tmp_path, second).run()
     assert first.specs + second.specs == planned(wanted)
+
+
+def test_each_platform_makes_its_own_runs_once_and_those_of_an_older_journal_are_not_repeated(tmp_path: Path) -> None:
+    wanted, sides = experiment(), ("satori on a-node", "openshift on a-node", "satori on another")
+    for place in sides:
+        runs = InstantRuns()
+        assert conductor(wanted, tmp_path, runs, place=place).run()
+        assert runs.specs == planned(wanted)
+    for place in sides:
+        again = InstantRuns()
+        assert conductor(wanted, tmp_path, again, place=place).run()
+        assert again.specs == []
+    plan_line, *lines = (tmp_path / "journal.jsonl").read_text().splitlines()
+    older = [{key: value for key, value in json.loads(line).items() if key != "place"} for line in lines[:12]]
+    (tmp_path / "journal.jsonl").write_text("\n".join([plan_line, *map(json.dumps, older), ""]))
+    again = InstantRuns()
+    assert conductor(wanted, tmp_path, again, place=sides[0]).run()
+    assert again.specs == []
 
 
 def test_a_failed_run_is_not_repeated_and_a_cell_that_fails_often_is_given_up(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ CONTENT = b"name: study\nworkloads: [{command: ['true']}]\n"
 def launches(tmp_path: Path) -> Launches:
     return Launches(
         directory=tmp_path,
+        place="laptop on node",
         planner=Planner(Catalogue(sys.executable), allow_commands=True),
         # Nothing runs on the node.
         runner=cast("Runner", NodeRuns()),
