@@ -157,8 +157,8 @@ class Reporter:
         present = {figure: _finite(figure, value) for figure, value in seconds.items() if value is not None}
         self._add({"event": "op", "kind": kind, "name": name, "calls": calls, "steps": steps, **present})
 
-    def event(self, event: str, figures: Mapping[str, float]) -> None:
-        """Report another event, such as a recovery, with its figures.
+    def event(self, event: str, figures: Mapping[str, float | str]) -> None:
+        """Report another event, such as a recovery, with its figures, and its name if it has one.
 
         Raises NonFiniteError: a figure is NaN or infinite.
         """

@@ -47,6 +47,8 @@ class RunLines:
         self._places = {(trial.cell.key, trial.repeat): at for at, trial in enumerate(self._counted, start=1)}
         self._notices: set[str] = set()
         self._current: Trial | None = None
+        # That the current run runs, once it does.
+        self._running: RunUpdate | None = None
         self._live: OutputCopy | None = None
 
     @property
@@ -65,14 +67,17 @@ class RunLines:
         self._print(trial, reason)
 
     def begin(self, trial: Trial) -> None:
-        """Take note that a run begins; its line is drawn once it has a directory."""
+        """Take note that a run begins, or runs after a wait; its line is drawn once it has a directory."""
         self._current = trial
+        if self._running:
+            self.follow(self._running)
 
     def follow(self, update: RunUpdate) -> None:
         """Draw the line of a run that has started, on a terminal, until it has ended."""
         if update.status != "running" or self._live or self._current is None or not has_terminal():
             return
         left = self._journal.expected_seconds(self._journal.left()) or None
+        self._running = update
         folder, title = Path(update.run_directory), self._title(self._current).rstrip()
         progress = ProgressLine(update.run_id, folder, self.read_gpus, left, title=title)
         self._live = OutputCopy(folder, progress, quiet_stdout=True, is_silent=True)
@@ -80,6 +85,7 @@ class RunLines:
     def end(self, trial: Trial, update: RunUpdate, seconds: float, cool_down_seconds: float) -> None:
         """Print how a run ended, and where no line is redrawn also the expected time of the rest."""
         self.close()
+        self._running = None
         digest = EventTailer(update.run_id, Path(update.run_directory)).read_all()
         took = write_duration(update.seconds if update.HasField("seconds") else seconds)
         parts = [took] if update.status == "succeeded" else [f"{update.status.replace('_', ' ')} after {took}"]

@@ -4,6 +4,7 @@ The line of each ended run of a bench or an experiment is printed by `conducting
 """
 
 import contextlib
+import json
 import os
 import shutil
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 import click
 
 from gpuagent.runs.events import EventTailer
+from gpuagent.sampling.rows import Row
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.text import counted
 from gpuagent_proto.v1.agent_service_pb2 import GpuNow
@@ -62,6 +64,9 @@ class ProgressLine:
         # Of each rank, in the present phase.
         self._steps: dict[int, int] = {}
         self._phase: object = None
+        # What a search tried last, in words, and when it ends at the latest.
+        self._tried: object = None
+        self._search_ends: float | None = None
         # Time and number of steps at earlier readings.
         self._seen: deque[tuple[float, int]] = deque()
         self._is_shown, self._text = False, ""
@@ -89,14 +94,11 @@ class ProgressLine:
         now = self._clock()
         elapsed = now - self._started
         parts = [_clock_time(elapsed)]
-        for row in self._tailer.read_new():
-            if row.table == "steps" and isinstance(rank := row.row["rank"], int):
-                if row.row["phase"] != self._phase:
-                    self._phase = row.row["phase"]
-                    self._steps.clear()
-                    self._seen.clear()
-                self._steps[rank] = self._steps.get(rank, 0) + 1
-        if self._steps:
+        for each in self._tailer.read_new():
+            self._take(each.table, each.row, now)
+        if self._tried:
+            parts.append(str(self._tried))
+        elif self._steps:
             steps = self._steps[min(self._steps)]
             self._seen.append((now, steps))
             while now - self._seen[0][0] > _RATE_SECONDS and len(self._seen) > 2:
@@ -108,10 +110,24 @@ class ProgressLine:
             parts.append(self._tailer.digest.phase)
         if self._usual_seconds is not None and self._usual_seconds > elapsed:
             parts.append(f"about {_clock_time(self._usual_seconds - elapsed)} left")
+        elif self._search_ends is not None and self._search_ends > now:
+            parts.append(f"up to {_clock_time(self._search_ends - now)} left")
         # Of an agent that ends the run's updates report it.
         with contextlib.suppress(GpuAgentError, RuntimeError):
             parts += _write_gpus(self._read_gpus(self._run_id))
         return f"{self._title}  {' · '.join(parts)}"
+
+    def _take(self, table: str, row: Row, now: float) -> None:
+        if table == "steps" and isinstance(rank := row["rank"], int):
+            if row["phase"] != self._phase:
+                self._phase = row["phase"]
+                self._steps.clear()
+                self._seen.clear()
+            self._steps[rank] = self._steps.get(rank, 0) + 1
+        elif table == "run_events" and row["event"] in ("phase", "tried"):
+            self._tried = row["name"] if row["event"] == "tried" else None
+            left = json.loads(str(row["detail"] or "{}")).get("most_left_seconds")
+            self._search_ends = now + left if isinstance(left, float | int) else None
 
 
 def _write_gpus(gpus: Sequence[GpuNow]) -> list[str]:

@@ -51,6 +51,19 @@ def test_the_line_has_time_steps_their_pace_and_the_rest(tmp_path: Path) -> None
     assert "left" not in shown.read()
 
 
+def test_the_line_of_a_search_has_what_was_tried_and_the_most_time_it_takes(tmp_path: Path) -> None:
+    clock = Clock()
+    shown = line(tmp_path, clock)
+    report(tmp_path, {"event": "phase", "name": "setup"})
+    clock.seconds = 10.0
+    report(tmp_path, {"event": "tried", "name": "window 1: rate 8 keeps limits", "most_left_seconds": 50.0})
+    assert shown.read() == "run-1  0:10 · window 1: rate 8 keeps limits · up to 0:50 left"
+    clock.seconds = 70.0
+    assert shown.read() == "run-1  1:10 · window 1: rate 8 keeps limits"
+    report(tmp_path, {"event": "phase", "name": "warmup"})
+    assert shown.read() == "run-1  1:10 · warmup"
+
+
 @pytest.mark.parametrize(
     ("gpus", "words"),
     [

@@ -3,10 +3,12 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from gpuagent.cli import conducting
 from gpuagent.cli.benching import _with_windows, check_output
 from gpuagent.cli.conducting import RunLines
 from gpuagent.experiment import plan
@@ -14,6 +16,7 @@ from gpuagent.experiment.bench import bench_file, expand_braces, name_bench, spl
 from gpuagent.experiment.conduct import Journal
 from gpuagent.experiment.file import Experiment, parse_experiment
 from gpuagent_common.errors import MisuseError
+from gpuagent_proto.v1.run_pb2 import RunUpdate
 
 
 def content(*words: str, workload: bool = False, program: Sequence[str] = (), **given: Any) -> dict[str, Any]:
@@ -174,6 +177,26 @@ def test_cells_are_told_apart_on_80_columns(
         lines.wait(trial, "waits")
     printed = capsys.readouterr().err.splitlines()
     assert len({line.partition("] ")[2] for line in printed}) == len(printed) == 4
+
+
+def test_a_run_that_waited_behind_others_has_a_line_of_progress_once_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[str] = []
+    monkeypatch.setattr(conducting, "has_terminal", lambda: True)
+    monkeypatch.setattr(conducting, "ProgressLine", lambda run_id, *_, **__: drawn.append(run_id))
+    monkeypatch.setattr(conducting, "OutputCopy", lambda *_, **__: SimpleNamespace(finish=lambda: None))
+    journal = Journal(tmp_path / "journal", experiment("true", top={"repeats": 1, "warm_up": 0}))
+    lines, (trial,) = RunLines(journal), journal.every
+    lines.begin(trial)
+    running = RunUpdate(run_id="a-run", status="running", run_directory=str(tmp_path))
+    lines.follow(running)
+    lines.wait(trial, "waited 6 s behind other runs")
+    lines.begin(trial)
+    assert drawn == ["a-run", "a-run"]
+    lines.end(trial, RunUpdate(run_id="a-run", status="succeeded", run_directory=str(tmp_path)), 1.0, 0.0)
+    lines.begin(trial)
+    assert drawn == ["a-run", "a-run"]
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,19 @@ def found_by(asked: Config, keeps: Callable[[Config], bool]) -> tuple[Config, di
     return load, {result.name: result.value for result in reporter.results}, loads
 
 
+def test_each_window_of_a_search_is_reported_as_it_ends(tmp_path: Path) -> None:
+    asked = config(find="rate", rate=4.0, slo_ttft=100.0, find_windows=20, find_step=30.0)
+    with Reporter(tmp_path / "events.0.0.jsonl") as reporter:
+        find_load(asked, lambda load: Log(records=[record(0.05 if load.rate == 4.0 else None)]), reporter)
+    events = list(map(json.loads, (tmp_path / "events.0.0.jsonl").read_text().splitlines()))
+    tried = [event for event in events if event["event"] == "tried"]
+    windows = next(event["value"] for event in events if event.get("name") == "search_windows")
+    assert len(tried) == windows
+    assert tried[0]["name"] == "window 1: rate 4 keeps limits"
+    assert tried[1]["name"].endswith("misses limits")
+    assert all(event["most_left_seconds"] >= 0 for event in tried)
+
+
 def test_the_highest_rate_is_reported_with_its_interval_and_measured_at_its_lower_end() -> None:
     load, found, loads = found_by(config(find="rate", slo_ttft=100.0), lambda load: (load.rate or 0) <= 37.0)
     assert found["highest_rate_low"] <= 37.0 < found["highest_rate_high"] <= 1.051 * found["highest_rate_low"]

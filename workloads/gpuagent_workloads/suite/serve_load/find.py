@@ -12,6 +12,7 @@ searches, whenever they end (Ville's inequality). The loads against which nobody
 """
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, takewhile
@@ -220,6 +221,7 @@ def find_load(config: Config, measure: Callable[[Config], Log], reporter: Report
     step = max(1, round(math.log(_FIRST_RATIO) / math.log(1 + config.find_step / 100)))
     search = Search(levels=len(levels), at=first, step=step, most=config.find_windows)
     kind, is_limited = str(config.find), False
+    began = time.monotonic()
     while not search.is_over:
         level, number = levels[search.at], len(search.outcomes) + 1
         load = at_level(config, level, number)
@@ -229,6 +231,10 @@ def find_load(config: Config, measure: Callable[[Config], Log], reporter: Report
         is_limited |= not is_kept and is_client_limited(log, load)
         outcome = "keeps" if is_kept else "misses"
         click.echo(f"serve-load: window {number}: {kind} {level:.5g} {outcome} the limits", err=True)
+        # At most: most searches end before that.
+        left_seconds = (config.find_windows - number) * (time.monotonic() - began) / number
+        tried = f"window {number}: {kind} {level:.4g} {outcome} limits"
+        reporter.event("tried", {"name": tried, "most_left_seconds": left_seconds})
     return _report(search, levels, config, reporter), is_limited
 
 
