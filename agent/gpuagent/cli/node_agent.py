@@ -137,9 +137,10 @@ def find_platform(config: "AgentConfig", given: Sequence[str]) -> str:
 
     spool, node_uuid = find_place(config)
     platform = config.platform
-    if "platform" not in given and "collector" not in given and (client := find_agent_of(spool, node_uuid, None)):
+    if "platform" not in given and (client := find_agent_of(spool, node_uuid, None)):
         with contextlib.closing(client):
-            platform = status.platform if (status := client.status()) else platform
+            is_beside = "collector" in given and _other_collector(client, config)
+            platform = status.platform if (status := client.status()) and not is_beside else platform
     return f"{platform} on {node_uuid}"
 
 
