@@ -4,7 +4,6 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from gpuagent_common.waiting import waiting_for
 if TYPE_CHECKING:
     from gpuagent_collector.launching.agents import Agent, AnAnswer, Refusals, Spread, Target
     from gpuagent_collector.launching.client import RunsClient
-    from gpuagent_collector.launching.progress import AWork, Display, ExperimentProgress, RunProgress
+    from gpuagent_collector.launching.progress import AWork, ExperimentProgress, RunProgress
     from gpuagent_collector.present.terminal import ListColumn
     from gpuagent_collector.query.ask import Ask
     from gpuagent_collector.query.remote import RemoteReader
@@ -169,8 +168,7 @@ class _Launch:
     def runs(self, spec: "RunSpec", *, as_json: bool) -> int:
         """Launch runs, follow them if asked to, print them; return the exit code."""
         from gpuagent_collector.launching.progress import RunProgress, read_progress, runs_to_json
-        from gpuagent_collector.launching.show import ENDED_RUN_COLUMNS, Lines, LiveTable
-        from gpuagent_collector.present.terminal import plain_console
+        from gpuagent_collector.launching.show import ENDED_RUN_COLUMNS
         from gpuagent_collector.runs.words import write_command
 
         accepted, refusals = self._offer(lambda sessions: self.client.launch(sessions, spec))
@@ -187,14 +185,11 @@ class _Launch:
             return found
 
         if runs:
-            console = plain_console(sys.stderr)
-            is_live = console.is_terminal and not console.is_dumb_terminal
-            with LiveTable(console) if self.wait and is_live else nullcontext(Lines()) as display:
-                runs = self._follow(runs, look, display, "the runs continue", spec.experiment)
+            runs = self._follow(runs, look, "the runs continue", spec.experiment)
         _print_work(runs, ENDED_RUN_COLUMNS, runs_to_json(runs, refusals) if as_json else None)
         if self.wait and runs and not as_json:
             name = spec.experiment if spec.experiment and runs[1:] else runs[0].run_id
-            print_error(f"Next: {write_command('show', {}, name)}")
+            _print_command("Next", write_command("show", {}, name))
         has_failed = self.wait and not all(run.has_succeeded for run in runs)
         return int(bool(refusals) or not runs or has_failed)
 
@@ -203,7 +198,7 @@ class _Launch:
         from gpuagent_collector.cli.answer import answer_question, check_answers, check_folder
         from gpuagent_collector.launching.experiment_file import answers_in, read_question
         from gpuagent_collector.launching.progress import ExperimentProgress, experiment_to_json
-        from gpuagent_collector.launching.show import EXPERIMENT_COLUMNS, Lines
+        from gpuagent_collector.launching.show import EXPERIMENT_COLUMNS
 
         check_answers(answers_in(file))
         if output:
@@ -226,10 +221,10 @@ class _Launch:
                 if each.HasField("state")
             }
 
-        launched = self._follow(list(by_session.values()), look, Lines(), "the experiment continues", name)
+        launched = self._follow(list(by_session.values()), look, "the experiment continues", name)
         is_stored = self.wait and self._await_data(launched, name)
         if question.answers and not self.wait:
-            print_error(f"when it is complete: {later}")
+            _print_command("when it is complete", later)
         words = [shlex.join(each.words) for each in question.answers]
         document = experiment_to_json(name, launched, refusals, words) if as_json else None
         _print_work(launched, EXPERIMENT_COLUMNS, document)
@@ -239,7 +234,7 @@ class _Launch:
             elif question.answers and is_stored:
                 answer_question(question, self.reader, folder)
             elif question.answers:
-                print_error(f"the last runs did not reach the store within {_DELIVERY_SECONDS:g} s; later: {later}")
+                _print_command(f"the last runs did not reach the store within {_DELIVERY_SECONDS:g} s; later", later)
         has_failed = self.wait and not all(each.has_succeeded for each in launched)
         return int(bool(refusals) or has_failed)
 
@@ -279,22 +274,23 @@ class _Launch:
         self,
         launched: "Sequence[AWork]",
         look: "Callable[[], Mapping[str, AWork]]",
-        display: "Display",
         continues: str,
         experiment: str,
     ) -> "Sequence[AWork]":
         """Follow work to its end, if asked to. Ctrl-C leaves it running, as it does jobs of a cluster."""
         from gpuagent_collector.launching.progress import follow
+        from gpuagent_collector.launching.show import displayed
 
-        remedy = f"to stop: collector cancel --experiment {shlex.quote(experiment)}"
+        stop = f"collector cancel --experiment {shlex.quote(experiment)}"
         if not self.wait:
-            print_error(remedy)
+            _print_command("to stop", stop)
             return launched
         try:
-            return follow(launched, look, display)
+            with displayed() as display:
+                return follow(launched, look, display)
         except KeyboardInterrupt:
             click.echo("", err=True)
-            print_error(f"{continues}; {remedy}")
+            _print_command(f"{continues}; to stop", stop)
             raise
 
     def _await_data(self, launched: "Sequence[ExperimentProgress]", experiment: str) -> bool:
@@ -312,6 +308,17 @@ class _Launch:
                     break
                 time.sleep(_DELIVERY_LOOK_SECONDS)
         return is_stored
+
+
+def _print_command(lead: str, command: str) -> None:
+    """Print a command to continue with, on a line of its own where the terminal has no room beside its lead."""
+    from gpuagent_collector.present.terminal import plain_console, shell_lines
+
+    width = plain_console(sys.stderr).width
+    is_short = len(f"collector: {lead}: {command}") <= width
+    print_error(f"{lead}: {command}" if is_short else f"{lead}:")
+    for line in [] if is_short else shell_lines(command, width):
+        click.echo(line, err=True)
 
 
 def _print_work(work: "Sequence[AWork]", columns: "Sequence[ListColumn]", document: str | None) -> None:

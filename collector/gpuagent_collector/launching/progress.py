@@ -116,6 +116,11 @@ class ExperimentProgress:
         return self.agent.session_uuid
 
     @property
+    def status(self) -> str:
+        """Its status, as its agent reported it."""
+        return self.state.status
+
+    @property
     def has_ended(self) -> bool:
         """True if its status is final."""
         return self.state.status not in (RunStatus.QUEUED.value, RunStatus.RUNNING.value)

@@ -1,6 +1,9 @@
 """Displays of launched work on stderr (a table in a terminal, lines anywhere else), and columns of lists."""
 
+import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
 
 import click
 from rich.console import Console, Group
@@ -8,16 +11,20 @@ from rich.live import Live
 from rich.text import Text
 
 from gpuagent_collector.launching.progress import ExperimentProgress, RunProgress
-from gpuagent_collector.present.human import duration
+from gpuagent_collector.present.human import age, duration
 from gpuagent_collector.present.statuses import STATUSES
-from gpuagent_collector.present.terminal import ListColumn, list_table
+from gpuagent_collector.present.terminal import ListColumn, list_table, plain_console
 from gpuagent_common.text import harmless
 
-# The order of runs where the terminal has no room for all.
-_ORDER = ("running", "lost", "failed", "timed_out", "cancelled", "queued", "succeeded")
+# The order of runs and experiments where the terminal has no room for all.
+_ORDER = ("running", "lost", "failed", "timed_out", "cancelled", "incomplete", "queued", "succeeded", "complete")
 
-# Lines of a terminal that are not runs: the table's header, the count, and the prompt.
+# Lines of a terminal that are not work: the table's header, the count, and the prompt.
 _AROUND_LINES = 4
+
+
+def _left(each: ExperimentProgress) -> str | None:
+    return age(timedelta(seconds=each.state.left_seconds)) if each.state.HasField("left_seconds") else None
 
 
 def _elapsed(run: RunProgress) -> str | None:
@@ -27,14 +34,14 @@ def _elapsed(run: RunProgress) -> str | None:
 # Columns of every list of launched runs, whose rows are {"work": RunProgress}.
 _RUN = (
     ListColumn(title="run", show=lambda row: row["work"].run_id, rank=0),
-    ListColumn(title="node", show=lambda row: row["work"].agent.node, rank=2, max_width=24),
+    ListColumn(title="node", show=lambda row: row["work"].agent.node, rank=2, max_width=36),
     ListColumn(title="platform", show=lambda row: row["work"].agent.platform, rank=6),
     ListColumn(title="status", show=lambda row: row["work"].status, rank=1, style=lambda name: STATUSES.get(name, "")),
 )
 
 ENDED_RUN_COLUMNS = (
     *_RUN,
-    ListColumn(title="why", show=lambda row: row["work"].reason, rank=3, max_width=40),
+    ListColumn(title="why", show=lambda row: row["work"].reason, rank=3, max_width=40, below=True),
     ListColumn(title="took", show=lambda row: _elapsed(row["work"]), rank=4, right=True),
 )
 
@@ -50,14 +57,24 @@ _LIVE_RUN_COLUMNS = (
     ListColumn(title="elapsed", show=lambda row: _elapsed(row["work"]), rank=3, right=True),
 )
 
-# Rows are {"work": ExperimentProgress}.
-EXPERIMENT_COLUMNS = (
+# Columns of every list of launched experiments, whose rows are {"work": ExperimentProgress}.
+_EXPERIMENT = (
     ListColumn(title="node", show=lambda row: row["work"].agent.node, rank=0, max_width=36),
     ListColumn(title="platform", show=lambda row: row["work"].agent.platform, rank=5),
-    ListColumn(title="status", show=lambda row: row["work"].state.status, rank=1),
+    ListColumn(title="status", show=lambda row: row["work"].status, rank=1, style=lambda name: STATUSES.get(name, "")),
     ListColumn(title="runs", show=lambda row: row["work"].made, rank=2, right=True),
     ListColumn(title="failed", show=lambda row: str(row["work"].state.failed_runs), rank=4, right=True),
-    ListColumn(title="why", show=lambda row: row["work"].state.reason or None, rank=3, max_width=40),
+)
+
+EXPERIMENT_COLUMNS = (
+    *_EXPERIMENT,
+    ListColumn(title="why", show=lambda row: row["work"].state.reason or None, rank=3, max_width=40, below=True),
+)
+
+_LIVE_EXPERIMENT_COLUMNS = (
+    *_EXPERIMENT,
+    ListColumn(title="left", show=lambda row: _left(row["work"]), rank=3, right=True),
+    ListColumn(title="now", show=lambda row: row["work"].state.doing or None, rank=6, max_width=40, below=True),
 )
 
 # Rows are {"agent": Agent}.
@@ -75,6 +92,12 @@ AGENT_COLUMNS = (
     ListColumn(title="takes", show=lambda row: "any command" if row["agent"].allows_commands else "workloads", rank=5),
     ListColumn(title="agent", show=lambda row: row["agent"].version, rank=6),
 )
+
+
+def displayed() -> "AbstractContextManager[Lines | LiveTable]":
+    """Return a display: a table in a terminal, and lines anywhere else."""
+    console = plain_console(sys.stderr)
+    return LiveTable(console) if console.is_terminal and not console.is_dumb_terminal else nullcontext(Lines())
 
 
 class Lines:
@@ -97,7 +120,7 @@ class Lines:
 
 
 class LiveTable:
-    """A table of runs that is redrawn in place, and removed on exit."""
+    """A table of launched work that is redrawn in place, and removed on exit."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -110,15 +133,16 @@ class LiveTable:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def update(self, runs: Sequence[RunProgress]) -> None:
-        """Show as many runs as fit."""
+    def update(self, work: Sequence[RunProgress] | Sequence[ExperimentProgress]) -> None:
+        """Show as much of the work as fits."""
         room = max(1, self._console.height - _AROUND_LINES)
-        ordered = sorted(runs, key=lambda run: _ORDER.index(run.status))
-        table = list_table(_LIVE_RUN_COLUMNS, [{"work": run} for run in ordered[:room]], self._console.width)
-        left_out = len(runs) - room
-        ended = sum(run.has_ended for run in runs)
+        ordered = sorted(work, key=lambda each: _ORDER.index(each.status))
+        columns = _LIVE_RUN_COLUMNS if isinstance(ordered[0], RunProgress) else _LIVE_EXPERIMENT_COLUMNS
+        table = list_table(columns, [{"work": each} for each in ordered[:room]], self._console.width)
+        left_out = len(work) - room
+        ended = sum(each.has_ended for each in work)
         more = f"; {left_out} not shown" if left_out > 0 else ""
-        self._live.update(Group(table, Text(f"{ended} of {len(runs)} ended{more}", style="dim")), refresh=True)
+        self._live.update(Group(table, Text(f"{ended} of {len(work)} ended{more}", style="dim")), refresh=True)
 
     def print(self, words: str) -> None:
         """Print a line above the table."""

@@ -140,6 +140,15 @@ def test_a_terminal_shows_the_runs_that_matter_and_their_number() -> None:
     assert r"collector: a word\x1b" in text
 
 
+def test_a_terminal_shows_experiments_as_runs() -> None:
+    console = Console(force_terminal=True, width=80, height=24, color_system=None, record=True)
+    with LiveTable(console) as table:
+        table.update([experiment("a" * 30, COMPLETE), experiment("b" * 30, RUNNING)])
+    text = console.export_text()
+    assert text.index("bbb") < text.index("1 of 4") < text.index("3 min") < text.index("mnist") < text.index("aaa")
+    assert "1 of 2 ended" in text
+
+
 AGENT = Agent(session_uuid="s", node_uuid="gpu-7", version="1", allows_commands=False, labels={})
 
 _ROWS = """
