@@ -1,6 +1,5 @@
 """`gpuagent experiment`: many runs that answer one question, from a file."""
 
-import collections
 import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from gpuagent.agent_config import AgentConfig
     from gpuagent.cli.conducting import RunLines
     from gpuagent.experiment.conduct import Journal
+    from gpuagent.experiment.file import Experiment
     from gpuagent.experiment.plan import Trial
 
 _OUTPUT_HELP = "Folder of the answer's tables and figures.  [default: NAME-answer]"
@@ -135,7 +135,7 @@ def run(
         _print_plan(Journal(journal_path, whole, experiment, lacking, place))
         return 0
     interrupt_on_signals()
-    for line in _skipped(lacking):
+    for line in _skipped(experiment, lacking):
         click.echo(f"gpuagent: {line}", err=True)
     journal_path.parent.mkdir(parents=True, exist_ok=True)
     with lock(journal_path.with_suffix(".lock"), held=f"another command makes the runs of {experiment.name} here"):
@@ -222,7 +222,7 @@ def _print_plan(journal: "Journal") -> None:
     for runs, each, described in lines:
         row = f"{runs:>5}  {each:>7}  {described}"
         click.echo(textwrap.fill(row, _width(), subsequent_indent=" " * 16, break_on_hyphens=False))
-    for line in _skipped(lacking):
+    for line in _skipped(experiment, lacking):
         click.echo("\n".join(textwrap.wrap(line, _width(), subsequent_indent="  ")))
     if not left:
         return
@@ -264,6 +264,12 @@ def _deliver_what_waits(config: "AgentConfig", lines: "RunLines") -> bool:
     return True
 
 
-def _skipped(lacking: Mapping[str, str]) -> list[str]:
-    counts = collections.Counter(lacking.values())
-    return [f"skipped {counted(number, 'cell')}: {reason}" for reason, number in counts.items()]
+def _skipped(experiment: "Experiment", lacking: Mapping[str, str]) -> list[str]:
+    """Return a line for each reason why cells are skipped, with their workloads."""
+    names: dict[str, list[str]] = {}
+    for cell in experiment.cells:
+        if cell.key in lacking:
+            names.setdefault(lacking[cell.key], []).append(cell.name)
+    return [
+        f"skipped {counted(len(of), 'cell')} of {', '.join(dict.fromkeys(of))}: {why}" for why, of in names.items()
+    ]

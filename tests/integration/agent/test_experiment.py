@@ -142,7 +142,7 @@ def test_a_plan_is_checked_and_printed_without_a_run(node: Node) -> None:
         " runs     each  cell",
         " skip        –  mnist steps=5 · podman:no-such",
     ]
-    assert "skipped 1 cell:" in " ".join(printed)
+    assert "skipped 1 cell of mnist:" in " ".join(printed)
     assert "to estimate from" in printed[-1]
     assert max(map(len, printed)) <= 80
     assert not list((node.folder / "spool").glob("experiments/*"))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpuagent.environments.environment import EnvironmentUnavailableError, ImageUnavailableError
 from gpuagent.experiment import plan
 from gpuagent.experiment.conduct import Conductor, Done, Journal, check_cells, occupant_concerns
-from gpuagent.experiment.file import CoolDown, Experiment
+from gpuagent.experiment.file import CoolDown, Experiment, find_file, read_experiment
 from gpuagent.experiment.gpus import NodeGpus
 from gpuagent.runs.catalogue import Catalogue
 from gpuagent.runs.planning import PlannedRun, Planner
@@ -232,6 +232,13 @@ def test_cells_for_which_the_node_lacks_something_are_found() -> None:
         "mnist ranks=2 · bare": "it needs 2 GPUs, and this node has 1",
         "memory-limit limit-bytes=1000000000 split=2 · bare": "it needs 2 GPUs, and this node has 1",
     }
+
+
+def test_the_check_of_a_fleet_trains_only_where_there_is_a_gpu() -> None:
+    wanted = read_experiment(find_file(Path("fleet-check")))
+    by_key = {cell.key: cell.name for cell in wanted.cells}
+    assert [by_key[key] for key in check_cells(wanted, planner(), NodeGpus(NO_DRIVER))] == ["resnet50"]
+    assert not check_cells(wanted, planner(), NodeGpus(NvmlRecording.load("h200_idle").open))
 
 
 def test_an_experiment_for_which_the_node_lacks_everything_is_refused() -> None:
