@@ -270,6 +270,4 @@ def _skipped(experiment: "Experiment", lacking: Mapping[str, str]) -> list[str]:
     for cell in experiment.cells:
         if cell.key in lacking:
             names.setdefault(lacking[cell.key], []).append(cell.name)
-    return [
-        f"skipped {counted(len(of), 'cell')} of {', '.join(dict.fromkeys(of))}: {why}" for why, of in names.items()
-    ]
+    return [f"skipped {counted(len(of), 'cell')} of {', '.join(dict.fromkeys(of))}: {why}" for why, of in names.items()]
