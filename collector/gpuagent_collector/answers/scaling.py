@@ -78,6 +78,18 @@ def _few_runs(study: Study) -> Iterator[Caveat]:
         )
 
 
+def _more_than_linear(study: Study) -> Iterator[Caveat]:
+    every = [row for each in study.curves for row in each.rows]
+    rows = [row for row in every if row.efficiency and row.efficiency.low and row.efficiency.low > 1]
+    if rows:
+        yield Caveat(
+            code="more_than_linear",
+            text=f"an efficiency above 100 % with {ranks_of(row.row.ranks for row in rows)}: something else than the "
+            "ranks differs, such as free cores, or a batch that fits a cache",
+            remedy="make the runs in turns on a quiet node, with the same batch of each rank",
+        )
+
+
 def _one_node(study: Study) -> Iterator[Caveat]:
     nodes = frozenset().union(*(trial.nodes for row in _rows(study) for trial in row.trials))
     if len(nodes) == 1:
@@ -142,6 +154,7 @@ def _left_out(study: Study) -> Iterator[Caveat]:
 CHECKS: tuple[Callable[[Study], Iterator[Caveat]], ...] = (
     _disturbed,
     _few_runs,
+    _more_than_linear,
     _Check(
         code="measure_short",
         concerns=lambda row: any(trial.is_short for trial in row.trials),
@@ -205,14 +218,17 @@ def _sentence(figures: CurveFigures, curves: Iterable[CurveFigures], *, whole: b
     first = next(each for each in figures.rows if each.row is baseline)
     known = [(row, row.speed_up, row.efficiency) for row in figures.rows if row.speed_up and row.efficiency]
     shown = [one for one in known if one[1].is_shown]
-    row, speed_up, efficiency = (shown or known)[-1]
+    row, speed_up, efficiency = (shown or [one for one in known if one[1].low is not None] or known)[-1]
     name, fewest = tell_apart(figures.curve, curves), ranks_of([baseline.ranks])
+    if speed_up.low is None:
+        between = f"{ranks_of([row.row.ranks])} and {fewest} ({_evidence(row, first)})"
+        return f"{name}: the runs are too few to show any difference in throughput between {between}."
     # Those of prices are made of them.
     money = ""
     for measure in (row.measures.keys() & first.measures.keys()).difference(each.name for each in MEASURES):
         before, after = (significant(each.measures[measure]) for each in (first, row))
         money += f", {after} items for one {measure.rpartition('_')[2].upper()} instead of {before}"
-    if speed_up.low is not None and not speed_up.is_shown:
+    if not speed_up.is_shown:
         # Its cost is that of the throughput, so no gain of it is shown either.
         above = "" if baseline.ranks == 1 else f" above {fewest}"
         shown_up_to = f"{name}: no speed-up{above} is shown up to {ranks_of([row.row.ranks])}"
@@ -232,7 +248,8 @@ def _evidence(row: RowFigures, first: RowFigures, *, with_factor: bool = True) -
     """Return the interval of a speed-up, and the runs behind it."""
     assert row.speed_up is not None  # noqa: S101 - a row with runs has one
     factor = f"ratio {ratio(row.speed_up.estimate)}, " if with_factor else ""
-    return f"{factor}{interval(row.speed_up)}, {len(first.row.trials)} and {len(row.row.trials)} runs"
+    runs = f"{row.pairs} pairs of" if row.pairs else f"{len(first.row.trials)} and {len(row.row.trials)}"
+    return f"{factor}{interval(row.speed_up)}, {runs} runs"
 
 
 # Less of the efficiency is not worth a cause.
@@ -340,7 +357,8 @@ def _section(figures: CurveFigures, study: Study) -> Section:
     )
     legend = [
         f"Medians over runs. Speed-up: the throughput against that on {ranks_of([figures.curve.baseline.ranks])} "
-        "(Hodges-Lehmann); efficiency: that by the ratio of ranks. None of it is tested."
+        "(Hodges-Lehmann), of pairs where an experiment made them; efficiency: that by the ratio of ranks. "
+        "A verdict is that of the speed-up's own interval: differs, = (equal to within 2 %), ~ (neither is shown)."
     ]
     if any(row.speed_up and row.speed_up.low is None for row in figures.rows):
         legend.append("[–]: too few runs for an interval.")
@@ -417,7 +435,7 @@ def _speed_ups(
         Column(None, "ranks", _ranks),
         Column("ranks", value="row.ranks"),
         Column("node_count", value="row.nodes"),
-        _measure("gpus", "GPUs"),
+        replace(_measure("gpus", "GPUs"), wide=True),
         Column("n", "runs", lambda row: len(row.row.trials)),
         Column("unsuccessful", value=lambda row: len(row.row.others)),
         Column("throughput"),
@@ -426,7 +444,9 @@ def _speed_ups(
         Column("throughput_low", value="low"),
         Column("throughput_high", value="high"),
         *_shift("speed_up"),
+        Column("pairs"),
         Column(None, "speed-up [95 %]", speed_up),
+        Column("verdict", "verdict"),
         *_shift("efficiency"),
         *([] if priced else [Column(None, "efficiency", partial(efficiency, within=False), wide=False)]),
         Column(None, "efficiency", partial(efficiency, within=True), wide=True),

@@ -16,7 +16,7 @@ from gpuagent_collector.prices.price import ITEMS_PER_MONEY, Prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import USUAL_REPEATS, differing_arguments, find_argument
-from gpuagent_collector.runs.cells import CANCELLED
+from gpuagent_collector.runs.cells import CANCELLED, Cell, match_runs
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs, only_with
@@ -25,8 +25,9 @@ from gpuagent_collector.runs.parts import load_parts
 from gpuagent_collector.runs.repeating import find_recorded
 from gpuagent_collector.runs.stragglers import describe_straggler
 from gpuagent_collector.runs.words import distinguishing, reasons
-from gpuagent_collector.statistics.shift import Shift, estimate_shift
+from gpuagent_collector.statistics.shift import Shift, Sides, least_pairs
 from gpuagent_collector.statistics.summaries import median_interval
+from gpuagent_collector.statistics.verdicts import Verdict, judge
 from gpuagent_common.errors import GpuAgentError
 
 
@@ -280,6 +281,8 @@ class RowFigures:
         throughput: median over the runs, items/s; None: no run succeeded.
         low, high: 95 % interval of that median; None: too few runs for one.
         speed_up: ratio of the throughput to the baseline's; None for the baseline itself and without runs.
+        pairs: number of pairs by which it was tested; None: the runs are independent.
+        verdict: what the speed-up's own interval shows; None where there is no speed-up.
         efficiency: the speed-up as a share of the ratio of ranks.
         measures: medians over those runs that have the measure, by name.
     """
@@ -289,6 +292,8 @@ class RowFigures:
     low: float | None
     high: float | None
     speed_up: Shift | None
+    pairs: int | None
+    verdict: Verdict | None
     efficiency: Shift | None
     measures: Mapping[str, float]
 
@@ -311,14 +316,15 @@ class CurveFigures:
     more_runs: str | None
 
 
-def _row(row: Row, baseline: Row, reference: list[float], measures: Sequence[Measure]) -> RowFigures:
+def _row(row: Row, baseline: Row, measures: Sequence[Measure]) -> RowFigures:
     values = _throughputs(row)
     low, high = median_interval(values) or (None, None)
     of_runs = {measure.name: [measure.of(trial.metrics) for trial in row.trials] for measure in measures}
     known = {name: [value for value in found if value is not None] for name, found in of_runs.items()}
-    speed_up = efficiency = None
+    speed_up = efficiency = verdict = None
     if values and row is not baseline:
-        speed_up, factor = estimate_shift(reference, values), baseline.ranks / row.ranks
+        (judgement,) = judge([_sides(baseline, row)])
+        speed_up, verdict, factor = judgement.shift, judgement.verdict, baseline.ranks / row.ranks
         least, most = (None if end is None else end * factor for end in (speed_up.low, speed_up.high))
         efficiency = replace(speed_up, estimate=speed_up.estimate * factor, low=least, high=most)
     return RowFigures(
@@ -327,9 +333,26 @@ def _row(row: Row, baseline: Row, reference: list[float], measures: Sequence[Mea
         low=low,
         high=high,
         speed_up=speed_up,
+        pairs=len(_find_pairs(baseline, row)) if speed_up and speed_up.matched else None,
+        verdict=verdict,
         efficiency=efficiency,
         measures={name: median(found) for name, found in known.items() if found},
     )
+
+
+def _sides(baseline: Row, row: Row) -> Sides:
+    """Return the throughputs of two rows: of pairs where an experiment made enough of them, as `compare` does."""
+    pairs = _find_pairs(baseline, row)
+    if len(pairs) < least_pairs(1):
+        return Sides(_throughputs(baseline), _throughputs(row))
+    of_run = {trial.run.run_id: trial.metrics["throughput"] for trial in (*baseline.trials, *row.trials)}
+    before, after = zip(*((of_run[one.run_id], of_run[two.run_id]) for one, two in pairs), strict=True)
+    return Sides(before, after, matched=True)
+
+
+def _find_pairs(*rows: Row) -> list[tuple[Run, ...]]:
+    cells = (Cell(side=str(row.ranks), runs=tuple(trial.run for trial in row.trials), others={}) for row in rows)
+    return match_runs(*cells)
 
 
 def _throughputs(row: Row) -> list[float]:
@@ -461,8 +484,7 @@ def study_runs(
     measures = (*MEASURES, *map(_metric, priced))
     figures = []
     for curve in curves:
-        reference = _throughputs(curve.baseline)
-        rows = tuple(_row(row, curve.baseline, reference, measures) for row in curve.rows)
+        rows = tuple(_row(row, curve.baseline, measures) for row in curve.rows)
         members = [trial.run for row in curve.rows for trial in row.trials]
         largest = [trial.run for trial in [row for row in curve.rows if row.trials][-1].trials]
         straggler = describe_straggler(load_parts(ask, largest, facts, PartKind.RANK).values())

@@ -14,6 +14,7 @@ from gpuagent_collector.answers.scaling import answer, find_caveats, render
 from gpuagent_collector.answers.scaling_curves import Curve, Held, Study, study_scaling, whole
 from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.present.table import Table
+from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.ranked import S2_MILLISECONDS, S2_SAMPLES, add_ranked, add_s2
 from tests.integration.compare.synthetic import RUN_SECONDS, Node, SyntheticStore
@@ -366,12 +367,48 @@ def test_the_loss_of_efficiency_has_parts_that_add_up(
     store: SyntheticStore, waits: Sequence[float], words: str
 ) -> None:
     node = store.node("lab-1", "lab", gpus=["NVIDIA L4"] * 2)
-    for ranks in (1, 2):
-        add_ranked(store, node, ranks, 100.0)
+    for throughput in (100.0, 100.0, 100.0, 100.0):
+        add_ranked(store, node, 1, throughput)
+        add_ranked(store, node, 2, throughput + 0.04)
     found = study(store)
     (figures,) = found.curves
     rows = [replace(row, measures={"data_wait_percent": wait}) for row, wait in zip(figures.rows, waits, strict=True)]
     assert words in answer(replace(found, curves=(replace(figures, rows=tuple(rows)),)))
+
+
+def test_single_runs_show_nothing_however_far_apart(store: SyntheticStore) -> None:
+    node = store.node("lab-1", "lab")
+    add_ranked(store, node, 1, 100.0)
+    add_ranked(store, node, 2, 722.0)
+    found = study(store)
+    assert found.curves[0].rows[1].verdict is Verdict.TOO_FEW
+    rendered = render(found)
+    assert "too few to show any difference in throughput between 2 ranks and 1 rank" in rendered.text
+    assert "linear" not in rendered.text
+    assert "more_than_linear" not in warnings(found)
+
+
+def test_more_than_linear_is_warned_of(store: SyntheticStore) -> None:
+    node = store.node("lab-1", "lab")
+    for number in range(4):
+        for ranks in (1, 2):
+            add_ranked(store, node, ranks, 100.0 * ranks**2 + number)
+    found = study(store)
+    assert found.curves[0].rows[1].verdict is Verdict.DIFFERS
+    assert "2 ranks" in warnings(found)["more_than_linear"]
+
+
+def test_runs_of_one_round_are_pairs_as_in_a_comparison(store: SyntheticStore) -> None:
+    node = store.node("lab-1", "lab")
+    for repeat, chance in enumerate((0.5, 0.7, 0.9, 1.0, 1.1, 1.3, 1.5), start=1):
+        for ranks in (1, 2):
+            add_ranked(store, node, ranks, 100 * ranks**0.3 * chance, experiment="rounds", repeat=repeat)
+    found = study(store)
+    row = found.curves[0].rows[1]
+    assert (row.pairs, row.verdict) == (7, Verdict.DIFFERS)
+    assert row.speed_up
+    assert (row.speed_up.low, row.speed_up.high) == pytest.approx((2**0.3, 2**0.3))
+    assert "7 pairs of runs" in answer(found)
 
 
 def test_without_a_shown_speed_up_the_sentence_says_so_and_more_runs_are_next(store: SyntheticStore) -> None:
