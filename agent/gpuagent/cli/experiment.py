@@ -2,7 +2,7 @@
 
 import shutil
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from gpuagent.agent_config import AgentConfig
     from gpuagent.cli.conducting import RunLines
     from gpuagent.experiment.conduct import Journal
-    from gpuagent.experiment.file import Experiment
     from gpuagent.experiment.plan import Trial
 
 _OUTPUT_HELP = "Folder of the answer's tables and figures.  [default: NAME-answer]"
@@ -90,6 +89,7 @@ def run(
         check_cells,
         check_concerns,
         check_parameters,
+        describe_skipped,
         occupant_concerns,
         torch_concerns,
     )
@@ -135,7 +135,7 @@ def run(
         _print_plan(Journal(journal_path, whole, experiment, lacking, place))
         return 0
     interrupt_on_signals()
-    for line in _skipped(experiment, lacking):
+    for line in describe_skipped(experiment, lacking):
         click.echo(f"gpuagent: {line}", err=True)
     journal_path.parent.mkdir(parents=True, exist_ok=True)
     with lock(journal_path.with_suffix(".lock"), held=f"another command makes the runs of {experiment.name} here"):
@@ -203,6 +203,7 @@ def _data_parameters(given: Sequence[str]) -> list[str]:
 
 
 def _print_plan(journal: "Journal") -> None:
+    from gpuagent.experiment.conduct import describe_skipped
     from gpuagent.experiment.plan import looks
 
     experiment, lacking, left = journal.experiment, journal.lacking, journal.left()
@@ -222,7 +223,7 @@ def _print_plan(journal: "Journal") -> None:
     for runs, each, described in lines:
         row = f"{runs:>5}  {each:>7}  {described}"
         click.echo(textwrap.fill(row, _width(), subsequent_indent=" " * 16, break_on_hyphens=False))
-    for line in _skipped(experiment, lacking):
+    for line in describe_skipped(experiment, lacking):
         click.echo("\n".join(textwrap.wrap(line, _width(), subsequent_indent="  ")))
     if not left:
         return
@@ -262,12 +263,3 @@ def _deliver_what_waits(config: "AgentConfig", lines: "RunLines") -> bool:
         return False
     lines.note(f"{waiting} of earlier runs delivered to {config.collector}")
     return True
-
-
-def _skipped(experiment: "Experiment", lacking: Mapping[str, str]) -> list[str]:
-    """Return a line for each reason why cells are skipped, with their workloads."""
-    names: dict[str, list[str]] = {}
-    for cell in experiment.cells:
-        if cell.key in lacking:
-            names.setdefault(lacking[cell.key], []).append(cell.name)
-    return [f"skipped {counted(len(of), 'cell')} of {', '.join(dict.fromkeys(of))}: {why}" for why, of in names.items()]

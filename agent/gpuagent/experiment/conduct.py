@@ -20,7 +20,7 @@ from gpuagent.experiment.plan import Trial, describe_apart, fingerprint, looks, 
 from gpuagent.runs.planning import PlannedRun
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.own_module import module_command
-from gpuagent_common.text import write_duration
+from gpuagent_common.text import counted, write_duration
 from gpuagent_proto.v1.run_pb2 import RunSpec, RunUpdate
 
 
@@ -310,6 +310,15 @@ def check_cells(
     if len(lacking) == len(every) and not may_lack_all:
         raise GpuAgentError(f"nothing of {experiment.name} can run here: {'; '.join(dict.fromkeys(lacking.values()))}")
     return lacking
+
+
+def describe_skipped(experiment: Experiment, lacking: Mapping[str, str]) -> list[str]:
+    """Return a line for each reason why cells are skipped, with their workloads."""
+    names: dict[str, list[str]] = {}
+    for cell in experiment.cells:
+        if cell.key in lacking:
+            names.setdefault(lacking[cell.key], []).append(cell.name)
+    return [f"skipped {counted(len(of), 'cell')} of {', '.join(dict.fromkeys(of))}: {why}" for why, of in names.items()]
 
 
 def check_parameters(experiment: Experiment, check: Callable[[str, Sequence[Mapping[str, str]]], None]) -> None:

@@ -15,6 +15,7 @@ from gpuagent.experiment.conduct import (
     Journal,
     check_cells,
     check_concerns,
+    describe_skipped,
     occupant_concerns,
     torch_concerns,
 )
@@ -27,7 +28,6 @@ from gpuagent.runs.runner import Runner
 from gpuagent.sources.support.nvml_api import OpenNvml
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.statuses import RunStatus
-from gpuagent_common.text import counted
 from gpuagent_proto.v1.run_pb2 import ExperimentFile, ExperimentState, RunSpec, RunUpdate
 from gpuagent_proto.v1.telemetry_pb2 import ExperimentOrder, ExperimentReply
 
@@ -55,9 +55,7 @@ class LaunchedExperiment:
         self._cancel_run: Callable[[], None] = lambda: None
         self._guard = threading.Lock()
         self._state = ExperimentState(name=self.name, status="queued", planned_runs=len(journal.every))
-        if lacking := journal.lacking:
-            reasons = "; ".join(dict.fromkeys(lacking.values()))
-            self._state.reason = f"skipped {counted(len(lacking), 'cell')}: {reasons}"
+        self._state.reason = "; ".join(describe_skipped(journal.experiment, journal.lacking))
         self._count()
 
     def state(self) -> ExperimentState:

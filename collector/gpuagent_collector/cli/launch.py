@@ -221,6 +221,8 @@ class _Launch:
                 if each.HasField("state")
             }
 
+        if self.wait:
+            _print_reasons(list(by_session.values()))
         launched = self._follow(list(by_session.values()), look, "the experiment continues", name)
         is_stored = self.wait and self._await_data(launched, name)
         if question.answers and not self.wait:
@@ -255,8 +257,11 @@ class _Launch:
                 print_list(AGENT_COLUMNS, [{"agent": agent} for agent in agents], plain_console(sys.stderr))
             raise
         accepted, refusals = offer_work(chosen, self.spread, send)
+        nodes: dict[str, list[str]] = {}
         for agent, refusal in refusals:
-            print_error(f"the agent on {agent.node}, platform {agent.platform}, refused: {refusal}")
+            nodes.setdefault(refusal, []).append(f"{agent.node}, platform {agent.platform},")
+        for refusal, names in nodes.items():
+            print_error(f"the agent on {' and '.join(names)} refused: {refusal}")
         return accepted, refusals
 
     def _describe_agents(self) -> "Sequence[Agent]":
@@ -308,6 +313,13 @@ class _Launch:
                     break
                 time.sleep(_DELIVERY_LOOK_SECONDS)
         return is_stored
+
+
+def _print_reasons(launched: "Sequence[ExperimentProgress]") -> None:
+    """Print which cells nodes skip, before anything runs."""
+    for each in launched:
+        if each.state.reason:
+            print_error(f"{each.agent.node}: {each.state.reason}")
 
 
 def _print_command(lead: str, command: str) -> None:

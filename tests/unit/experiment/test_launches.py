@@ -70,6 +70,13 @@ def test_an_invalid_name_is_refused_and_nothing_is_written(launches: Launches, t
     assert list(tmp_path.rglob("*")) == []
 
 
+def test_a_launch_names_what_the_node_skips_before_anything_runs(launches: Launches) -> None:
+    both = CONTENT.replace(b"]}]", b"]}, {workload: mnist, parameters: {device: cuda}}]")
+    state = launches.answer(order(both)).state
+    assert (state.status, state.reason) == ("queued", "skipped 1 cell of mnist: no GPU answers here")
+    launches.close()
+
+
 @dataclass(slots=True)
 class Runs:
     """Ends every run at once; the run named in `held` only when it is cancelled."""
