@@ -3,7 +3,6 @@
 import hashlib
 import itertools
 import json
-import math
 import random
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -12,6 +11,7 @@ from dataclasses import dataclass, replace
 from gpuagent.environments import split_name
 from gpuagent.experiment.file import MAX_RUNS, SCHEMA, Cell, Experiment, distinct
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.looks import FIRST_LOOK, RULE_LABEL, plan_looks, write_rule
 from gpuagent_common.naming import WARM_UP, check_label
 from gpuagent_common.text import differing_words
 from gpuagent_proto.v1.run_pb2 import RunSpec
@@ -75,21 +75,9 @@ def trials(experiment: Experiment, without: Collection[str] = ()) -> list[list[T
     return blocks
 
 
-# Before that, the exact test has no interval at the level of several looks. Each look waits for half as many more.
-_FIRST_LOOK, _GROWTH = 8, 1.5
-
-# The label of runs that has the rule by which their experiment may stop. The collector reads it.
-RULE_LABEL = "until"
-
-
 def looks(experiment: Experiment) -> list[int]:
     """Return the repeats after which the experiment may stop, the last one included; empty: it may not stop early."""
-    if experiment.until is None:
-        return []
-    found = [_FIRST_LOOK]
-    while found[-1] < experiment.repeats:
-        found.append(min(math.ceil(_GROWTH * found[-1]), experiment.repeats))
-    return found
+    return [] if experiment.until is None else plan_looks(experiment.repeats)
 
 
 def narrowed(
@@ -138,9 +126,9 @@ def _check_whole(experiment: Experiment) -> None:
         raise MisuseError(f"runs of {experiment.name} would be warm-ups; give a name that does not end in {WARM_UP}")
     if experiment.until is None:
         return
-    if experiment.repeats <= _FIRST_LOOK:
+    if experiment.repeats <= FIRST_LOOK:
         raise MisuseError(
-            f"until needs more than {_FIRST_LOOK} repeats or rounds, such as 40: it looks first after {_FIRST_LOOK}"
+            f"until needs more than {FIRST_LOOK} repeats or rounds, such as 40: it looks first after {FIRST_LOOK}"
         )
     if not any(answer.startswith("compare") for answer in experiment.answers):
         raise MisuseError("until needs a `compare` in the answer: its intervals decide")
@@ -203,6 +191,6 @@ def spec(trial: Trial, experiment: Experiment, working_directory: str) -> RunSpe
     asked.first_repeat = trial.repeat if trial.repeat > 0 else trial.repeat + experiment.warm_up
     asked.working_directory = working_directory if asked.command or asked.environment == "bare" else ""
     asked.labels.update({**experiment.labels, **asked.labels})
-    if planned := ",".join(map(str, looks(experiment))):
-        asked.labels[RULE_LABEL] = f"{experiment.until:g}% at {planned}"
+    if experiment.until is not None:
+        asked.labels[RULE_LABEL] = write_rule(experiment.until, looks(experiment))
     return asked

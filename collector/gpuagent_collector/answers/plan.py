@@ -4,10 +4,10 @@ import json
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, combinations, compress
-from math import expm1, log
+from math import expm1, log, prod
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,14 @@ from gpuagent_collector.present.answer import Answer, Caveat, Section
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table, data_table
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import USUAL_REPEATS, Command, differing_arguments
+from gpuagent_collector.runs.arguments import USUAL_REPEATS, Command, differing_arguments, in_order
 from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, first_few, match_runs, tell_apart
 from gpuagent_collector.runs.columns import Floats
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import Choice, find_runs
 from gpuagent_collector.runs.like import group_like
-from gpuagent_collector.runs.repeating import Recorded, find_recorded
+from gpuagent_collector.runs.repeating import Recorded, find_recorded, write_value
 from gpuagent_collector.runs.words import percent, reasons, spoken, statuses
 from gpuagent_collector.statistics.repeats import (
     MOST_REPEATS,
@@ -50,6 +50,7 @@ from gpuagent_collector.statistics.repeats import (
 )
 from gpuagent_collector.statistics.shift import estimate_shift, least_pairs
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.looks import plan_looks, read_rule
 from gpuagent_common.text import counted
 
 
@@ -64,6 +65,7 @@ class Question(Choice):
         delta: the share that counts as equal, above 0.
         comparisons: the number that the new experiment will test together.
         alpha: the error rate over all of them.
+        looks: the repeats after which the new experiment may stop; over these looks the error rate is divided as well.
     """
 
     metric: str | None = None
@@ -72,11 +74,12 @@ class Question(Choice):
     delta: float = 0.02
     comparisons: int = 1
     alpha: float = 0.05
+    looks: tuple[int, ...] = ()
 
-    @property
-    def level(self) -> float:
-        """The lowest level in Holm's procedure."""
-        return self.alpha / self.comparisons
+    def level(self, repeats: int = 0) -> float:
+        """Return the lowest level in Holm's procedure; more repeats than those of the last look have more looks."""
+        looks = self.looks if repeats <= max(self.looks, default=repeats) else plan_looks(repeats)
+        return self.alpha / (self.comparisons * max(1, len(looks)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +115,9 @@ class BlockPlan:
     matched: bool
     needs: tuple[Need, ...]
 
-    def least_effect(self, repeats: int, level: float) -> float | None:
+    def least_effect(self, repeats: int, question: Question) -> float | None:
         """Return the share from which on so many repeats show a difference, with the first of POWERS; None: none."""
+        level = question.level(repeats)
         pairs = least_pairs(1, level) if self.matched else 0
         matched = self.matched and repeats >= pairs
         spread = self.spread if matched else self.pooled
@@ -122,7 +126,7 @@ class BlockPlan:
             return None
         effect = expm1(deviations * spread.seen)
         # What a few runs show should more runs show too, although these are tested in pairs.
-        return max(effect, self.least_effect(pairs, level) or 0.0) if repeats < pairs else effect
+        return max(effect, self.least_effect(pairs, question) or 0.0) if repeats < pairs else effect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +135,7 @@ class Plan:
 
     Attributes:
         commands: those of the first block whose runs have the metric, the commonest first.
+        varied: the parameters of a built-in workload in which the blocks differ, where they are all combinations.
         undecided: two commands of the first block whose difference is not shown yet; empty: there are no such two.
         lacking: the workloads that have runs, but none with the metric.
     """
@@ -143,6 +148,7 @@ class Plan:
     commands: tuple[Command, ...]
     undecided: tuple[Command, ...]
     lacking: tuple[str, ...]
+    varied: Mapping[str, Sequence[str]]
 
 
 def plan_repeats(ask: Ask, question: Question) -> Plan:
@@ -155,6 +161,8 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
     runs = find_runs(ask, find_facet("platform"), **question.conditions)
     succeeded = [run for run in runs if run.status == "succeeded"]
     blocks = _blocks(succeeded)
+    varied = _find_varied(blocks)
+    question = replace(question, looks=_find_looks(succeeded, blocks, varied))
     if question.metric is not None and question.metric not in BY_NAME:
         raise MisuseError(f"--metric {question.metric} is not stored with runs; {hint_at(question.metric, BY_NAME)}")
     metrics = [BY_NAME[name] for name in ([question.metric] if question.metric else default_primaries(blocks))]
@@ -184,8 +192,9 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
                 recorded=recorded,
                 caveats=tuple(caveats),
                 commands=tuple(by_command),
-                undecided=_find_undecided(by_command, facts, metric, question.level),
+                undecided=_find_undecided(by_command, facts, metric, question.level()),
                 lacking=tuple(sorted({block.workload for block in known} - {run.workload for run in having})),
+                varied=varied,
             )
     if question.metric is None and blocks and all(map(is_open_load, blocks)):
         raise GpuAgentError(_load_was_asked(succeeded, facts))
@@ -200,6 +209,25 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
         "with the same parameters in the same circumstances, and values above 0"
         + (f"; make them: `{command}`" if command else "")
     )
+
+
+def _find_varied(blocks: Sequence[Block]) -> Mapping[str, Sequence[str]]:
+    """Return the values of each parameter in which blocks of one workload differ; {}: some combination is missing."""
+    values: dict[str, dict[str, None]] = defaultdict(dict)
+    for block in blocks:
+        for name, value in block.parameters.items():
+            values[f"--{name.replace('_', '-')}"][write_value(value)] = None
+    varied = {name: sorted(found, key=in_order) for name, found in values.items() if len(found) > 1}
+    is_whole = len({block.workload for block in blocks}) == 1 and prod(map(len, varied.values())) == len(blocks)
+    return varied if is_whole else {}
+
+
+def _find_looks(runs: Sequence[Run], blocks: Sequence[Block], varied: Mapping[str, Sequence[str]]) -> tuple[int, ...]:
+    """Return the looks that all runs were planned with, if one command makes such runs again."""
+    rules, platforms = {run.until for run in runs}, {run.platform for run in runs}
+    if len(rules) != 1 or len(platforms) > 1 or (blocks[1:] and not varied):
+        return ()
+    return read_rule(*rules)[1]
 
 
 def find_plan_caveats(planned: Sequence[Run], runs: Sequence[Run], facts: Facts) -> Iterator[Caveat]:
@@ -316,11 +344,19 @@ def _find_undecided(cells: Mapping[Command, Cell], facts: Facts, metric: Metric,
 
 def _need(matched: Spread | None, pooled: Spread, effect: float | None, question: Question) -> Need:
     to_show, share = (repeats_to_equal, question.delta) if effect is None else (repeats_to_differ, effect)
-    fewest = partial(fewest_repeats, to_show, share, level=question.level)
+
+    def fewest(pooled: float, matched: float | None, power: float) -> int | None:
+        repeats: int | None = 0
+        level = None
+        while repeats is not None and level != question.level(repeats):
+            level = question.level(repeats)  # more repeats have more looks
+            repeats = fewest_repeats(to_show, share, pooled, matched, power=power, level=level)
+        return repeats
+
     return Need(
         effect=effect,
-        as_seen=tuple(fewest(pooled.seen, matched.seen if matched else None, power=power) for power in POWERS),
-        cautious=tuple(fewest(pooled.cautious, matched.cautious if matched else None, power=power) for power in POWERS),
+        as_seen=tuple(fewest(pooled.seen, matched.seen if matched else None, power) for power in POWERS),
+        cautious=tuple(fewest(pooled.cautious, matched.cautious if matched else None, power) for power in POWERS),
     )
 
 
@@ -373,9 +409,10 @@ def render(plan: Plan) -> Answer:
             "stat": question.stat,
             "where": question.where,
             "comparisons": question.comparisons,
-            "level": question.level,
+            "looks": question.looks,
+            "level": question.level(),
             "least_effects": [
-                {str(repeats): each.least_effect(repeats, question.level) for repeats in _REPEATS}
+                {str(repeats): each.least_effect(repeats, question) for repeats in question.looks or _REPEATS}
                 for each in plan.blocks
             ],
             "needs": needs,
@@ -390,28 +427,34 @@ def _next(plan: Plan) -> tuple[str | None, int, int]:
     Of many commands it runs two that are undecided, or else the commonest two, and on several platforms the commonest
     one on each. None: it would be too long.
     """
-    block = plan.blocks[0]
+    block, rounds = plan.blocks[0], _rounds(plan)
     if plan.blocks[1:] and plan.recorded.given:
-        # One setting of several, with its own parameters.
-        return plan.recorded.workload_command(block.block.workload, {}, _rounds(block)), 1, 0
+        # One setting of several, with its own parameters, unless looks need them all.
+        varied, made = (plan.varied, len(plan.blocks)) if plan.question.looks else ({}, 1)
+        return plan.recorded.workload_command(block.block.workload, varied, rounds), made, 0
     runs = [run for cell in block.block.cells for run in cell.runs]
     few = 1 if len({run.platform for run in runs}) > 1 else 2
     for number in (few,) if few == 1 else (len(plan.commands), few):
         chosen = list(plan.commands[:number])
         if number == 2 < len(plan.commands) and plan.undecided:
             chosen = list(plan.undecided)
-        repeat = plan.recorded.repeat_command(chosen, block.block.workload, _rounds(block))
+        repeat = plan.recorded.repeat_command(chosen, block.block.workload, rounds)
         if repeat:
             made = 1 if block.block.parameters else len(chosen)
             return repeat, made, len(plan.commands) - len(chosen)
     return None, 0, 0
 
 
-def _rounds(block: BlockPlan) -> int:
-    """Return the repeats that show the only, or the smallest difference in reach; otherwise the most in the table."""
-    repeats = [need.as_seen[0] for need in block.needs]
-    if sum(need.effect is not None for need in block.needs) == 1 and repeats[0]:
-        return repeats[0]
+def _rounds(plan: Plan) -> int:
+    """Return the repeats that show the only, or the smallest difference in reach; otherwise the most in the table.
+
+    With planned looks they are not fewer than those of the last one.
+    """
+    needs = plan.blocks[0].needs
+    repeats = [need.as_seen[0] for need in needs]
+    only = repeats[0] if sum(need.effect is not None for need in needs) == 1 else None
+    if only or plan.question.looks:
+        return max((only or 0, *plan.question.looks))
     return next((each for each in repeats if each and each <= _REPEATS[-1]), _REPEATS[-1])
 
 
@@ -431,9 +474,9 @@ def answer(plan: Plan) -> str:
     for block in [] if sentences else plan.blocks:
         shown: list[str] = []
         # Of more runs than usual, the table has what fewer show.
-        for repeats in sorted({block.repeats, max(block.repeats, USUAL_REPEATS)}):
+        for repeats in sorted({block.repeats, max(block.repeats, USUAL_REPEATS, *plan.question.looks)}):
             runs = f"{counted(repeats, 'run')} a side{', as here,' if repeats == block.repeats else ''}"
-            effect = block.least_effect(repeats, plan.question.level)
+            effect = block.least_effect(repeats, plan.question)
             verb = "shows" if repeats == 1 else "show"
             because = "" if shown else f", because equal runs scatter by {percent(expm1(block.spread.seen))}"
             shown.append(
@@ -447,14 +490,22 @@ def answer(plan: Plan) -> str:
     if plan.lacking and plan.metric.name == "throughput":
         sentences.append(f"No throughput is known of {first_few(plan.lacking)}; --metric run_seconds plans durations.")
     first = plan.blocks[0]
-    effect = first.least_effect(_rounds(first), plan.question.level)
     command, made, left_out = _next(plan)
+    made_blocks = plan.blocks if plan.question.looks else plan.blocks[:1]
+    effects = [each.least_effect(_rounds(plan), plan.question) for each in made_blocks]
+    effect = None if None in effects else max(filter(None, effects))
     if command and plan.recorded.lacking:
         sentences.append(plan.recorded.lacking)
     if command and effect is not None:
-        new, least = f"The next command makes {_rounds(first)} runs", f"{_share(effect)} or more"
+        new, least = f"The next command makes {_rounds(plan)} runs", f"{_share(effect)} or more"
         of = f" of {_name(first, plan)}" if blocks[1:] else ""
-        if made == 1:
+        if plan.question.looks:
+            width = read_rule(plan.recorded.rule)[0].replace("%", " %")
+            sentences.append(
+                f"The next command makes up to {_rounds(plan)} runs a side, which show {least}. It stops at the first "
+                f"planned look with intervals as narrow as {width}, as these runs do."
+            )
+        elif made == 1:
             which = " of the commonest command" if left_out and not of else ""
             sentences.append(f"{new}{of}{which}; with as many on the other side they show {least}.")
         else:
@@ -467,15 +518,15 @@ def answer(plan: Plan) -> str:
 def _range_sentence(plan: Plan, title: str) -> str:
     """Return what the usual repeats show of the settings that scatter least and most."""
     ordered = sorted(plan.blocks, key=lambda each: each.spread.seen)
-    ends = []
+    ends, repeats = [], max((USUAL_REPEATS, *plan.question.looks))
     for block, which in ((ordered[0], "least"), (ordered[-1], "most")):
-        effect = block.least_effect(USUAL_REPEATS, plan.question.level)
+        effect = block.least_effect(repeats, plan.question)
         shown = "none" if effect is None else f"{_share(effect)} or more"
         ends.append(f"{shown} for {_name(block, plan)} (scatters {which})")
     kinds = "workloads" if len({each.block.workload for each in plan.blocks}) > 1 else "settings"
     of = f" of {plan.blocks[0].block.workload}" if kinds == "settings" else ""
     return (
-        f"Over {len(plan.blocks)} {kinds}{of}, {USUAL_REPEATS} runs a side show a difference in {title} of {ends[0]}, "
+        f"Over {len(plan.blocks)} {kinds}{of}, {repeats} runs a side show a difference in {title} of {ends[0]}, "
         f"of {ends[1]}; {percent(POWERS[0])} power."
     )
 
@@ -508,14 +559,14 @@ def _overview(plan: Plan) -> Table:
     """Return the differences that some numbers of repeats show, a row for each workload."""
 
     def smallest(repeats: int, block: BlockPlan) -> str | None:
-        effect = block.least_effect(repeats, plan.question.level)
+        effect = block.least_effect(repeats, plan.question)
         return None if effect is None else f"≥ {_share(effect)}"
 
     columns = (
         Column(None, "", partial(_name, plan=plan), left=True),
         Column(None, "runs here", "runs"),
         Column(None, "scatter", lambda each: percent(expm1(each.spread.seen))),
-        *(Column(None, f"{repeats} runs", partial(smallest, repeats)) for repeats in _REPEATS[1:]),
+        *(Column(None, f"{each} runs", partial(smallest, each)) for each in plan.question.looks or _REPEATS[1:]),
     )
     return Table(columns, plan.blocks, most=MOST_ROWS)
 
@@ -524,6 +575,7 @@ def _advice(plan: Plan) -> str:
     question = plan.question
     within = any(effect <= question.delta for effect in question.effects)
     together = f", in {question.comparisons} comparisons tested together" if question.comparisons > 1 else ""
+    together += ", over all planned looks" if question.looks else ""
     return (
         "Plan a new experiment with that many repeats on each side. Do not extend existing runs: anyone who looks and "
         f"then runs more finds false differences in more than {percent(question.alpha)} of cases. Power: the "

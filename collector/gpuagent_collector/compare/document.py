@@ -259,8 +259,9 @@ def plan_more(comparison: Comparison) -> str:
     workload = comparison.layout.blocks[0].workload
     if needed := comparison.needed:
         workload = needed.test.block.workload
-        several = str(needed.comparisons) if needed.comparisons > 1 else None
-        options |= {"--effect": f"{needed.percent:g}", "--comparisons": several}
+        # The plan itself divides by the looks of these runs.
+        several = len(comparison.figures.tests)
+        options |= {"--effect": f"{needed.percent:g}", "--comparisons": str(several) if several > 1 else None}
     return write_command("plan", options, workload)
 
 

@@ -30,6 +30,7 @@ from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import CONDITIONS, FACETS, JOINT, Facet, can_name
 from gpuagent_collector.runs.words import distinguishing, statuses, telling
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.looks import read_rule
 
 # The statuses of a run that has not ended.
 UNFINISHED = ("queued", "running")
@@ -169,7 +170,7 @@ class Layout:
     def looks(self) -> int:
         """The number of looks after which an experiment of these runs could stop; 1: it could not stop early."""
         rules = {run.until for block in self.blocks for cell in block.cells for run in cell.runs if run.until}
-        return max((rule.rpartition(" ")[2].count(",") + 1 for rule in rules), default=1)
+        return max((len(read_rule(rule)[1]) for rule in rules), default=1)
 
     def runs_of(self, side: str) -> tuple[Run, ...]:
         """Return the succeeded runs of a side over all blocks."""

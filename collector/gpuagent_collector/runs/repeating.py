@@ -1,5 +1,6 @@
 """Options that make new runs like stored ones, and those that the store does not have."""
 
+import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from gpuagent_collector.runs.arguments import USUAL_REPEATS, Command, parse_argu
 from gpuagent_collector.runs.arguments import repeat_command as command_with
 from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.runs.facets import JOINT, Facet
+from gpuagent_common.looks import RULE_LABEL, read_rule
 from gpuagent_common.naming import RESERVED_LABELS
 from gpuagent_common.program_name import name_programs
 from gpuagent_common.text import harmless
@@ -50,6 +52,7 @@ class Recorded:
         environments: with their images, as `--environment` takes them.
         inputs: the files that the runs had as standard input.
         steps: --observe, --pattern and --items-per-step with their values, as an experiment names them.
+        rule: by which an experiment of them may stop early, such as `2% at 8,12,18`; '': by none, or by several.
         lacks_pattern: whether a pattern of the user's own found steps before agents recorded it.
     """
 
@@ -58,6 +61,7 @@ class Recorded:
     environments: tuple[str, ...]
     inputs: tuple[str, ...]
     steps: Mapping[str, str | float | bool]
+    rule: str
     lacks_pattern: bool
 
     @property
@@ -86,6 +90,7 @@ class Recorded:
 
     def workload_command(self, workload: str, varied: Mapping[str, Sequence[str]], rounds: int | None = None) -> str:
         """Return the bench of a built-in workload, with other values of parameters by their options."""
+        is_varied = any(len(values) > 1 for values in varied.values())
         words = ["gpuagent", "bench", *(["--rounds", str(rounds)] if rounds else []), workload]
         words += write_parameters({name: value for name, value in self.given.items() if f"--{name}" not in varied})
         for option, of_option in varied.items():
@@ -93,7 +98,12 @@ class Recorded:
                 words += write_parameters({option.removeprefix("--"): of_option[0]})
             else:
                 words += ["--vary", f"{option.lstrip('-')}={','.join(dict.fromkeys(of_option))}"]
-        return harmless(shlex.join([*words, *self.options]))
+        return harmless(shlex.join([*words, *self.options, *self._until(rounds, is_varied=is_varied)]))
+
+    def _until(self, repeats: int | None, *, is_varied: bool) -> list[str]:
+        """Return the option by which so many repeats stop as early as the stored ones could; one side never stops."""
+        has_sides = is_varied or len(self.environments) > 1
+        return ["--until", read_rule(self.rule)[0]] if self.rule and repeats and has_sides else []
 
     def repeat_command(self, commands: Sequence[Command], workload: str, repeats: int | None = None) -> str | None:
         """Return the command that makes new runs of commands in turns.
@@ -102,7 +112,7 @@ class Recorded:
         """
         if len(self.inputs) > 1:
             return None
-        options = self.options
+        options = [*self._until(repeats, is_varied=len(set(commands)) > 1), *self.options]
         if not all(commands):
             options = [*self.parameters, *options]
         else:
@@ -120,6 +130,11 @@ def write_parameters(parameters: Mapping[str, str]) -> list[str]:
     for name, value in parameters.items():
         words += ["--param", f"{name}={value}"] if name in OF_BENCH else [f"--{name}", value]
     return words
+
+
+def write_value(value: object) -> str:
+    """Return a parameter's value as a command line has it."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def repeat_layout(ask: Ask, layout: Layout, needed: int | None = None) -> str | None:
@@ -158,6 +173,7 @@ def find_recorded(ask: Ask, run_ids: Iterable[str]) -> Recorded:
     labels = [
         {**read_object(row["of_session"], "labels"), **read_object(row["of_run"], "labels")}.items() for row in asked
     ]
+    rules = {str(dict(each).get(RULE_LABEL, "")) for each in labels}
     for name, value in labels[0] if labels else ():
         if not _MADE.fullmatch(name) and all((name, value) in each for each in labels):
             words += ["--label", f"{name}={value}"]
@@ -174,5 +190,6 @@ def find_recorded(ask: Ask, run_ids: Iterable[str]) -> Recorded:
         environments=tuple(sorted(f"{name}:{image}" if image else name for name, image in places)) or ("bare",),
         inputs=tuple(dict.fromkeys(map(str, inputs))),
         steps=steps,
+        rule=rules.pop() if len(rules) == 1 else "",
         lacks_pattern="pattern given" in dict(found) and "pattern" not in steps,
     )

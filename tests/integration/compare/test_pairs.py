@@ -72,7 +72,7 @@ def test_a_plan_takes_the_spread_within_repeats_of_an_experiment(store: Syntheti
 def test_a_plan_never_takes_fewer_pairs_than_a_test_of_pairs_needs(store: SyntheticStore) -> None:
     drifting(store)
     (planned,) = plan_repeats(store.ask, Question(where="repeat <= 5", effects=(0.2, 9.0))).blocks
-    five, six = (planned.least_effect(repeats, 0.05) for repeats in (5, 6))
+    five, six = (planned.least_effect(repeats, Question()) for repeats in (5, 6))
     assert planned.matched
     assert five and six and five > 0.2 > six
     # Of a large difference, fewer runs that count as independent are enough.
@@ -87,16 +87,18 @@ def test_more_repeats_never_show_less(store: SyntheticStore) -> None:
             same: dict[str, Any] = {"experiment": "cost", "repeat": repeat, "throughput": value}
             store.next_run(node, environment=environment, sampled=False, **same)
     (planned,) = plan_repeats(store.ask, Question()).blocks
-    least = [planned.least_effect(repeats, 0.05) or 0.0 for repeats in (5, 7, 10, 20)]
+    least = [planned.least_effect(repeats, Question()) or 0.0 for repeats in (5, 7, 10, 20)]
     assert planned.matched
     assert least == sorted(least, reverse=True)
     # As few pairs as can be significant show less than one run less on each side that count as independent.
-    for level in (0.05 / comparisons for comparisons in range(1, 12)):
-        least = [planned.least_effect(repeats, level) or 1e9 for repeats in range(4, 14)]
+    for question in (Question(comparisons=number) for number in range(1, 12)):
+        least = [planned.least_effect(repeats, question) or 1e9 for repeats in range(4, 14)]
         assert least == sorted(least, reverse=True)
     (planned,) = plan_repeats(store.ask, Question(comparisons=5, effects=(8.0,))).blocks
     fewest = planned.needs[0].as_seen[0] or 0
-    shown, not_shown = (planned.least_effect(repeats, 0.01) or 1e9 for repeats in (fewest, fewest - 1))
+    shown, not_shown = (
+        planned.least_effect(repeats, Question(comparisons=5)) or 1e9 for repeats in (fewest, fewest - 1)
+    )
     assert shown <= 8.0 < not_shown
 
 

@@ -308,6 +308,35 @@ def test_a_built_in_workload_is_repeated_with_the_parameters_that_it_was_given(s
         assert "vgg16 --param ranks=4 " in answered.next
 
 
+@pytest.mark.parametrize("effect", [0.5, 0.01])
+def test_runs_with_planned_looks_are_planned_with_looks(store: SyntheticStore, effect: float) -> None:
+    node = store.node("alder", "lab")
+    for repeat, batch in product(range(1, 13), ("32", "128")):
+        rate = 1000.0 * store.chance.gauss(1, 0.01)
+        labels = '{"until": "5% at 8,12"}'
+        run_program(store, node, "--batch-size", batch, throughput=rate, repeat=repeat, labels=labels)
+    found = compared(store, by="command")
+    planned = plan.plan_repeats(store.ask, plan.Question(effects=(effect,)))
+    assert planned.question.level(12) == pytest.approx(0.05 / found.layout.looks)
+    assert planned.question.level(13) == pytest.approx(0.05 / 3)
+    needed = planned.blocks[0].needs[0].as_seen[0] or 0
+    assert (needed > 12) == (effect == 0.01)
+    rendered = plan.render(planned)
+    assert rendered.next
+    assert f"--rounds {max(12, needed)} --until 5% " in rendered.next
+
+
+def test_a_built_in_workload_with_planned_looks_is_varied_again(store: SyntheticStore) -> None:
+    node = store.node("elm", "lab")
+    for repeat, steps in product(range(1, 13), (20, 100)):
+        command = ["python3", "-m", "gpuagent_workloads", "run", "mnist", "--param", f"steps={steps}"]
+        asked: dict[str, Any] = {"parameters": {"steps": steps, "seed": 1}, "command": json.dumps(command)}
+        rate = 1000.0 * store.chance.gauss(1, 0.01)
+        store.next_run(node, experiment="e", repeat=repeat, throughput=rate, labels='{"until": "5% at 8,12"}', **asked)
+    planned = plan.render(plan.plan_repeats(store.ask, plan.Question()))
+    assert planned.next == "gpuagent bench --rounds 12 mnist --vary steps=20,100 --platform lab --until 5%"
+
+
 def test_new_runs_continue_the_history_of_one_node(store: SyntheticStore) -> None:
     for hostname, platform in (("elm", "lab"), ("ash", "cloud")):
         store.next_run(store.node(hostname, platform), workload="vgg16")
