@@ -18,17 +18,17 @@ from gpuagent_collector.metrics import BY_NAME, Metric, hint_at
 from gpuagent_collector.present.answer import Answer, Caveat, Legend, Section
 from gpuagent_collector.present.human import change, in_unit, notation, significant
 from gpuagent_collector.present.table import Column, Table
-from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.query.ask import Ask, literal
 from gpuagent_collector.runs.arguments import Command, name_commands
 from gpuagent_collector.runs.cells import first_few
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import Choice, find_runs
 from gpuagent_collector.runs.job_runs import name_of_job, take_jobs
-from gpuagent_collector.runs.like import like_key
+from gpuagent_collector.runs.like import LikeKey, like_key
 from gpuagent_collector.runs.releases import Release, States, find_releases, load_states
 from gpuagent_collector.runs.repeating import Recorded, find_recorded
-from gpuagent_collector.runs.words import percent, spoken, telling, write_command
+from gpuagent_collector.runs.words import narrow, percent, spoken, telling, write_command
 from gpuagent_collector.statistics.changes import LEAST_PART, find_changes
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted
@@ -58,7 +58,9 @@ class Level:
         values: their number, days or runs as in the series.
         runs: the number of runs.
         p_value: of the change before it; None: the series begins here.
+        median: of the runs; lowest, highest: of the values.
         releases: facts that changed between the last run of the level before and the first of this one.
+        event: the name of such a fact that changed just there, and nowhere else; None: there is none.
     """
 
     first: datetime
@@ -70,6 +72,7 @@ class Level:
     highest: float
     p_value: float | None
     releases: tuple[Release, ...]
+    event: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +82,7 @@ class Series:
     Attributes:
         command: that of a program of the user's own, of its last run; paths may be others in the other runs.
         run_ids: its runs.
+        like: that in which they agree.
         levels: at least one, in the order of time.
         quiet: facts that changed where no change of level is shown.
         is_daily: whether each value is the median of a day; otherwise each is a run's.
@@ -91,6 +95,7 @@ class Series:
     parameters: str
     command: Command
     run_ids: tuple[str, ...]
+    like: LikeKey
     circumstances: str
     node: str
     levels: tuple[Level, ...]
@@ -127,11 +132,22 @@ class History:
     caveats: tuple[Caveat, ...]
 
     @property
+    def changes(self) -> list[tuple[Series, Level, Level]]:
+        """All changes, the newest first: the series, and the levels before and after."""
+        found = [(series, *levels) for series in self.series for levels in pairwise(series.levels)]
+        return sorted(found, key=lambda change: change[-1].first, reverse=True)
+
+    @property
     def first_work(self) -> tuple[Series, ...]:
         """The series of the work and node of the first one, which new runs continue."""
         first = self.series[0]
         work = (first.workload, first.parameters, first.node)
         return tuple(one for one in self.series if (one.workload, one.parameters, one.node) == work)
+
+    @property
+    def same_work(self) -> tuple[Series, ...]:
+        """The series that differ from the first one in nothing but their node."""
+        return tuple(one for one in self.series if one.like == self.series[0].like)
 
 
 def study_history(ask: Ask, request: Request) -> History:
@@ -160,11 +176,11 @@ def study_history(ask: Ask, request: Request) -> History:
             # Jobs of a cluster are wherever there was room.
             groups[like_key(run, "image"), run.platform if request.jobs else run.nodes].append(run)
     valued = [(members, *_values(members, facts, name)) for members in groups.values()]
-    tested = sum(1 for *_, values, _ in valued if len(values) >= 2 * LEAST_PART)
+    tested = sum(1 for *_, values, _, _ in valued if len(values) >= 2 * LEAST_PART)
     level = request.alpha / max(1, tested)
     series = [
-        _make_series(members, starts, values, is_daily, states, level, facts.unit(members, metric))
-        for members, starts, values, is_daily in valued
+        _make_series(members, starts, values, figures, is_daily, states, level, facts.unit(members, metric))
+        for members, starts, values, figures, is_daily in valued
     ]
     changed = {run_id for one in series if one.levels[1:] for run_id in one.run_ids}
     # Jobs of another tool have no such facts.
@@ -187,8 +203,8 @@ def study_history(ask: Ask, request: Request) -> History:
     return replace(history, recorded=find_recorded(ask, ids))
 
 
-def _values(runs: Sequence[Run], facts: Facts, metric: str) -> tuple[list[int], list[float], bool]:
-    """Return the index of the first run of each value, the values, and whether each is the median of a day.
+def _values(runs: Sequence[Run], facts: Facts, metric: str) -> tuple[list[int], list[float], list[float], bool]:
+    """Return the index of the first run of each value, the values, the runs' figures, and whether a value is a day's.
 
     Runs of one day have much in common: where there are enough days, each of them counts once.
     """
@@ -199,14 +215,15 @@ def _values(runs: Sequence[Run], facts: Facts, metric: str) -> tuple[list[int], 
     figures = facts.values(runs, metric)
     if len(days) >= 2 * LEAST_PART:
         starts = [members[0] for members in days.values()]
-        return starts, [median(figures[index] for index in members) for members in days.values()], True
-    return list(range(len(runs))), figures, False
+        return starts, [median(figures[index] for index in members) for members in days.values()], figures, True
+    return list(range(len(runs))), figures, figures, False
 
 
 def _make_series(
     runs: Sequence[Run],
     starts: Sequence[int],
     values: Sequence[float],
+    figures: Sequence[float],
     is_daily: bool,
     states: States,
     level: float,
@@ -226,6 +243,9 @@ def _make_series(
         # A change of level is placed to about one value.
         near = range(starts[start - 1] + 1, starts[start + 1] + 1) if p_value is not None else range(0)
         there = [release for index, release in releases if index in near]
+        # What changed only here divides the runs as the levels do.
+        exact = {release.event for index, release in releases if index == starts[start] and p_value is not None}
+        only = [event for event in exact if sum(release.event == event for _, release in releases) == 1]
         levels.append(
             Level(
                 first=times[first],
@@ -233,10 +253,11 @@ def _make_series(
                 values=end - start,
                 runs=last - first + 1,
                 lowest=min(values[start:end]),
-                median=median(values[start:end]),
+                median=median(figures[starts[start] : last + 1]),
                 highest=max(values[start:end]),
                 p_value=p_value,
                 releases=tuple(there),
+                event=next((release.event for release in there if release.event in only), None),
             )
         )
     beside = {release for one in levels for release in one.releases}
@@ -245,6 +266,7 @@ def _make_series(
         parameters=runs[-1].parameters,
         command=runs[-1].command,
         run_ids=tuple(run.run_id for run in runs),
+        like=like_key(runs[-1], "image"),
         circumstances=", ".join(each for each in like_key(runs[-1], "image").circumstances if each != "none"),
         node=(runs[-1].nodes if nodes == 1 else runs[-1].platform) or "unknown node",
         levels=tuple(levels),
@@ -257,14 +279,12 @@ def _make_series(
     )
 
 
-# The answer names so many changes; the tables have the others.
-_MOST_NAMED = 3
 # Of the table, on the first screen.
-_FIRST_HISTORIES = 10
+_FIRST_HISTORIES = 5
 
 
 def answer(history: History) -> str:
-    """Return the changes that are shown, the newest first, and what was looked at."""
+    """Return the newest change, how many more there are, and what was looked at."""
     if not history.without:
         return _changes(history)
     others = f"No {spoken(history.metric, None)} is known of {first_few(history.without)}"
@@ -273,35 +293,40 @@ def answer(history: History) -> str:
 
 def _changes(history: History) -> str:
     title = spoken(history.metric, history.request.stat)
-    changes = [
-        (after.first, series, before, after) for series in history.series for before, after in pairwise(series.levels)
-    ]
-    changes.sort(key=lambda found: found[0], reverse=True)
+    changes = history.changes
     tested = sum(series.is_tested for series in history.series)
     seen = "One history was tested." if tested == 1 else f"{tested} histories were tested."
     if not tested:
         return _untested(history, title)
     if not changes:
         return f"No change of {title} was found. {seen}"
-    sentences = []
-    for _, series, before, after in changes[:_MOST_NAMED]:
-        moved = "rose" if after.median > before.median else "fell"
-        scale = notation([before.median, after.median], series.unit)
-        levels = f"from {scale.write_bare(before.median)} to {scale.write(after.median)}"
-        evidence = f"{_change(before, after)}, {before.values} and {after.values} {_counted(series)}"
-        changed = ", ".join(release.words for release in after.releases)
-        cause = f"Changed at that time: {changed}." if changed else "No recorded fact changed at that time."
-        if series.nodes > 1:
-            cause = f"They were on {series.nodes} nodes, so facts were not compared."
-        sentences.append(
-            f"{series.workload} on {series.node}: {title} {moved} {levels} on {_time(series, after.first)} "
-            f"({evidence}, p = {significant(after.p_value or 0.0, 2)}). {cause}"
-        )
-    rest = len(changes) - len(sentences)
+    series, before, after = changes[0]
+    moved = "rose" if after.median > before.median else "fell"
+    scale = notation([before.median, after.median], series.unit)
+    levels = f"from {scale.write_bare(before.median)} to {scale.write(after.median)}"
+    evidence = f"{_change(before, after)}, {before.values} and {after.values} {_counted(series)}"
+    changed = ", ".join(release.words for release in after.releases)
+    cause = f"Changed at that time: {changed}." if changed else "No recorded fact changed at that time."
+    if series.nodes > 1:
+        cause = f"They were on {series.nodes} nodes, so facts were not compared."
+    sentence = (
+        f"{_name_in_full(series, history)}: {title} {moved} {levels} on {_time(series, after.first)} "
+        f"({evidence}, p = {significant(after.p_value or 0.0, 2)})."
+    )
     few = [series for series in history.series if series.may_be_days]
     doubt = f"With fewer than {2 * LEAST_PART} days, a difference between days looks like a change." if few else ""
-    more = f"{counted(rest, 'more change')} can be seen with --all." if rest > 0 else ""
-    return " ".join(filter(None, [*sentences, more, doubt, seen]))
+    more = f"--all shows {counted(len(changes) - 1, 'older change')} as well." if changes[1:] else ""
+    return " ".join(filter(None, [sentence, cause, more, doubt, seen]))
+
+
+def _name_in_full(series: Series, history: History) -> str:
+    """Return the workload of a series, what sets it apart from the others on its node, the node and its platform."""
+    there = [one for one in history.series if one.node == series.node]
+    name = dict(zip(map(id, there), _names(there), strict=True))[id(series)]
+    own = name if series.workload in name.split(" ") else f"{series.workload} {name}"
+    several = len({one.like.platform for one in history.series}) > 1
+    platform = series.like.platform if several and series.like.platform not in (None, series.node) else None
+    return f"{own} on {series.node}{f' of {platform}' if platform else ''}"
 
 
 def _counted(series: Series) -> str:
@@ -326,11 +351,19 @@ def _untested(history: History, title: str) -> str:
         each += " of each setting"
     command, missing = _repeat(history)
     follows = [history.recorded.lacking] if history.recorded and command else []
-    if command and missing:
+    # Elsewhere they would begin another history.
+    is_placed = history.recorded and (history.recorded.nodes or len({one.node for one in series}) > 1)
+    there = f", run on {series[0].node}," if is_placed else ""
+    if command and command.startswith("collector launch"):
+        nodes = first_few([one.node for one in history.same_work])
+        places = f"each of {' and '.join(nodes.rsplit(', ', 1))}" if history.same_work[1:] else nodes
+        of = " of the first setting" if history.first_work[1:] else ""
+        follows.append(f"The next command makes {counted(missing or 0, 'more run')}{of} on {places}.")
+    elif command and missing:
         lacks = "missing run" if missing == 1 else f"{missing} missing runs"
-        # Elsewhere they would begin another history.
-        there = f", run on {series[0].node}," if len({one.node for one in series}) > 1 else ""
         follows.append(f"The next command{there} makes the {lacks} of the first setting.")
+    elif command and there:
+        follows.append(f"The next command{there} makes more runs of its settings.")
     takes = f"{2 * LEAST_PART} runs of one setting on one node"
     if history.request.jobs:
         takes = f"{2 * LEAST_PART} jobs of one user and name with as many CPUs, GPUs and nodes"
@@ -362,7 +395,10 @@ def render(history: History) -> Answer:
     return Answer(
         heading=f"History of {spoken(history.metric, history.request.stat)}",
         text=answer(history),
-        parts=[_overview(history), *([Legend(legend.partition(". ")[0] + ".", "")] if has_changed else [])],
+        parts=[
+            _overview(history),
+            *([Legend(legend.partition(". ")[0] + ".", "", is_spare=True)] if has_changed else []),
+        ],
         sections=[
             *(
                 Section(" ".join(filter(None, _settings(series).values())), [table, *_notes(series)], is_detail=True)
@@ -405,21 +441,69 @@ def _next(history: History) -> str | None:
         return write_command("peers", {}, sides=[name_of_job(history.series[0].run_ids[-1])])
     if history.recorded:
         return _repeat(history)[0]
-    asked = {**request.words, "--metric": request.metric}
-    known = [level for series in history.series for level in series.levels if level.releases]
-    if known:
-        newest = max(known, key=lambda level: level.first)
-        return write_command("compare", {"--before": newest.releases[0].event, **asked})
-    changed = [series for series in history.series if series.levels[1:]]
-    if not changed:
+    if not history.changes:
         return write_command("show", {}, history.series[0].workload)
-    series = max(changed, key=lambda series: series.levels[-1].first)
-    before, after = series.levels[-2:]
+    series, before, after = history.changes[0]
+    event = after.event if len(series.levels) == 2 else None
+    parameters, conditions = _select(series, history.series)
+    if series.levels[2:]:
+        conditions.append(f"started_at >= '{_border(series.levels[-3], before)}'")
+    asked = {
+        "--before": event or _border(before, after).isoformat(),
+        **request.words,
+        "--workload": series.workload,
+        "--where": narrow(request.where, parameters, conditions),
+        "--metric": request.metric,
+        "--stat": request.stat.value if request.stat else None,
+    }
+    return write_command("compare", asked)
+
+
+def _border(before: Level, after: Level) -> datetime:
+    """Return a time between two levels, in whole seconds where there is one."""
     whole = after.first.replace(microsecond=0)
-    asked["--workload"] = series.workload
-    if series.levels[2:] and request.where is None:
-        asked["--where"] = f"started_at >= '{before.first}'"
-    return write_command("compare", {"--before": (whole if before.last < whole else after.first).isoformat(), **asked})
+    return whole if before.last < whole else after.first
+
+
+# Facets that are columns of the view `runs`.
+_COLUMNS = ("environment", "interference", "limits", "platform")
+
+
+def _select(series: Series, every: Sequence[Series]) -> tuple[dict[str, object], list[str]]:
+    """Return the parameters and SQL conditions that only runs of a series have among those of its workload."""
+
+    def settings(one: Series) -> dict[str, object]:
+        facets = {name: one.like.facets[name] for name in _COLUMNS}
+        return {**json.loads(one.parameters), "command": one.like.identity, **facets, "node": one.node}
+
+    others = [one for one in every if one.workload == series.workload and one is not series]
+    parameters, conditions = dict[str, object](), list[str]()
+    for name, value in telling(settings(series), map(settings, others)).items():
+        if name == "command":
+            differing = [one.command for one in others if one.like.identity != value]
+            conditions.append(_match_command(series.command, differing))
+        elif name == "node":
+            known = f"(SELECT session_id FROM sessions WHERE hostname = {literal(series.node)})"  # noqa: S608 - printed
+            conditions.append(f"session_id IN {known}")
+        elif name in _COLUMNS:
+            conditions.append(f"{name} = {literal(str(value or 'none'))}")
+        elif value is None:
+            conditions.append(f"json_extract_string(parameters, {literal(name)}) IS NULL")
+        else:
+            parameters[name] = value
+    return parameters, conditions
+
+
+def _match_command(command: Command, others: Sequence[Command]) -> str:
+    """Return the SQL condition that the runs of a command meet, and those of the others do not.
+
+    It has the words that the others lack; paths are elsewhere on each node.
+    """
+    own = dict.fromkeys((word for word in command if "/" not in word), True)
+    words = telling(own, [dict.fromkeys(other, True) for other in others])
+    if any(words.keys() <= set(other) for other in others):
+        return f"command::VARCHAR[] = {literal(command)}"
+    return " AND ".join(f"list_contains(command::VARCHAR[], {literal(word)})" for word in words)
 
 
 def _repeat(history: History) -> tuple[str | None, int | None]:
@@ -429,12 +513,18 @@ def _repeat(history: History) -> tuple[str | None, int | None]:
     """
     if history.recorded is None:
         return None, None
-    first = history.series[0]
-    every = history.recorded.repeat_command([one.command for one in history.first_work], first.workload)
-    if every:
-        return every, None
+    first, recorded = history.series[0], history.recorded
+    nodes = [one.node for one in history.same_work]
+    missing = 2 * LEAST_PART - min(one.levels[0].runs for one in history.same_work)
+    launch = recorded.launch_command(first.command, first.workload, missing, nodes)
+    if not launch or len(history.first_work) > 1:
+        every = recorded.repeat_command([one.command for one in history.first_work], first.workload)
+        if every:
+            return every, None
+    if launch:
+        return launch, missing
     missing = 2 * LEAST_PART - first.levels[0].runs
-    return history.recorded.repeat_command([first.command], first.workload, missing), missing
+    return recorded.repeat_command([first.command], first.workload, missing), missing
 
 
 def _overview(history: History) -> Table:
@@ -458,7 +548,8 @@ def _overview(history: History) -> Table:
     elif not any(series.levels[1:] for series in history.series):
         # Each level is as old as its history.
         columns = (*columns[:3], columns[4])
-    ordered = sorted(history.series, key=lambda series: len(series.levels) == 1)
+    newest = {id(series): place for place, (series, *_) in reversed(list(enumerate(history.changes)))}
+    ordered = sorted(history.series, key=lambda series: newest.get(id(series), len(history.changes)))
     return Table(columns, ordered, most=_FIRST_HISTORIES)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, combinations, compress
-from math import expm1, log, prod
+from math import ceil, expm1, log, prod
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,8 @@ from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import Choice, find_runs
 from gpuagent_collector.runs.like import group_like
-from gpuagent_collector.runs.repeating import Recorded, find_recorded, write_value
-from gpuagent_collector.runs.words import percent, reasons, spoken, statuses
+from gpuagent_collector.runs.repeating import Recorded, are_elsewhere, find_recorded
+from gpuagent_collector.runs.words import percent, reasons, spoken, statuses, write_value
 from gpuagent_collector.statistics.repeats import (
     MOST_REPEATS,
     POWERS,
@@ -183,7 +183,7 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
             if is_usual and do_steps_differ(_block_of(*by_command.values()), facts):
                 continue  # as a comparison of them does
             having = compress(succeeded, ~np.isnan(facts.column(succeeded, metric.name)))
-            recorded = find_recorded(ask, [run.run_id for run in first])
+            recorded = find_recorded(ask, [run.run_id for run in _of_one_place(first)])
             caveats = find_plan_caveats(list(chain.from_iterable(planned)), runs, facts)
             return Plan(
                 question=question,
@@ -292,6 +292,13 @@ def _plan(block: Block, facts: Facts, metric: Metric, question: Question) -> Blo
         matched=matched is not None,
         needs=tuple(_need(matched, pooled, effect, question) for effect in (*question.effects, None)),
     )
+
+
+def _of_one_place(runs: Sequence[Run]) -> Sequence[Run]:
+    """Return the runs of the commonest circumstances, where none was made on this node; else all."""
+    if not are_elsewhere({run.nodes for run in runs}):
+        return runs
+    return max(group_like(runs, "node_count").values(), key=len) if len({run.platform for run in runs}) > 1 else runs
 
 
 def _tables(block: Block, facts: Facts, metric: Metric) -> list[Floats]:
@@ -428,12 +435,16 @@ def _next(plan: Plan) -> tuple[str | None, int, int]:
     one on each. None: it would be too long.
     """
     block, rounds = plan.blocks[0], _rounds(plan)
+    runs = [run for cell in block.block.cells for run in cell.runs]
+    few = 1 if len({run.platform for run in runs}) > 1 else 2
+    if not plan.question.looks and (few == 1 or len(plan.commands) == 1):
+        repeats = ceil(rounds / max(1, len(plan.recorded.nodes)))
+        if launch := plan.recorded.launch_command(plan.commands[0], block.block.workload, repeats):
+            return launch, 1, len(plan.commands) - 1
     if plan.blocks[1:] and plan.recorded.given:
         # One setting of several, with its own parameters, unless looks need them all.
         varied, made = (plan.varied, len(plan.blocks)) if plan.question.looks else ({}, 1)
         return plan.recorded.workload_command(block.block.workload, varied, rounds), made, 0
-    runs = [run for cell in block.block.cells for run in cell.runs]
-    few = 1 if len({run.platform for run in runs}) > 1 else 2
     for number in (few,) if few == 1 else (len(plan.commands), few):
         chosen = list(plan.commands[:number])
         if number == 2 < len(plan.commands) and plan.undecided:
@@ -497,13 +508,16 @@ def answer(plan: Plan) -> str:
     if command and plan.recorded.lacking:
         sentences.append(plan.recorded.lacking)
     if command and effect is not None:
-        new, least = f"The next command makes {_rounds(plan)} runs", f"{_share(effect)} or more"
+        nodes = f" on {' and '.join(first_few(plan.recorded.nodes).rsplit(', ', 1))}" if plan.recorded.nodes else ""
+        there = f", run{nodes}," if nodes and not command.startswith("collector launch") else ""
+        new = f"The next command{there} makes {_rounds(plan)} runs{'' if there else nodes}"
+        least = f"{_share(effect)} or more"
         of = f" of {_name(first, plan)}" if blocks[1:] else ""
         if plan.question.looks:
             width = read_rule(plan.recorded.rule)[0].replace("%", " %")
             sentences.append(
-                f"The next command makes up to {_rounds(plan)} runs a side, which show {least}. It stops at the first "
-                f"planned look with intervals as narrow as {width}, as these runs do."
+                f"The next command{there} makes up to {_rounds(plan)} runs a side, which show {least}. It stops at "
+                f"the first planned look with intervals as narrow as {width}, as these runs do."
             )
         elif made == 1:
             which = " of the commonest command" if left_out and not of else ""

@@ -1,6 +1,6 @@
 """Options that make new runs like stored ones, and those that the store does not have."""
 
-import json
+import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from gpuagent_common.text import harmless
 
 _ASKED = """
 SELECT DISTINCT session.platform, nullif(session.platform, session.hostname) AS named, run.environment, run.image,
-       run.workload, CAST(run.command AS VARCHAR) AS command,
+       session.hostname, run.nodes, run.limits, run.workload, CAST(run.command AS VARCHAR) AS command,
        CAST(session.labels AS VARCHAR) AS of_session, CAST(run.labels AS VARCHAR) AS of_run
 FROM runs AS run LEFT JOIN sessions AS session USING (session_id)
 WHERE run.run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))
@@ -38,6 +38,15 @@ _MADE = re.compile(rf"slurm_.*|ls[bf].*|rung|command|{'|'.join(RESERVED_LABELS)}
 _BENCHED = ("command", "label:command")
 _MOST_ROUNDS = 20
 
+# Facets whose values are machines, which no bench has.
+_PLACES = frozenset({"platform", "node", "device"})
+
+# Limits of a run that are options of a launch, without changes while it runs.
+_LIMITS = ("cpus", "memory")
+
+# More nodes have no room on a line.
+_MOST_NODES = 4
+
 # Parameters of built-in workloads whose names are those of options of a bench.
 OF_BENCH = ("output", "rate", "rounds", "timeout")
 
@@ -47,6 +56,8 @@ class Recorded:
     """The options of stored runs, as far as they are recorded.
 
     Attributes:
+        nodes: the names of the runs' nodes, where they are all known and none of them is this one.
+        limits: --cpus and --memory with the values that all runs share.
         of_agent: --platform and --label with the values that all runs share.
         parameters: --param with the values that the first run of a built-in workload was given; others have none.
         environments: with their images, as `--environment` takes them.
@@ -56,6 +67,8 @@ class Recorded:
         lacks_pattern: whether a pattern of the user's own found steps before agents recorded it.
     """
 
+    nodes: tuple[str, ...]
+    limits: tuple[str, ...]
     of_agent: tuple[str, ...]
     parameters: tuple[str, ...]
     environments: tuple[str, ...]
@@ -105,6 +118,30 @@ class Recorded:
         has_sides = is_varied or len(self.environments) > 1
         return ["--until", read_rule(self.rule)[0]] if self.rule and repeats and has_sides else []
 
+    def launch_command(self, command: Command, workload: str, repeats: int, nodes: Sequence[str] = ()) -> str | None:
+        """Return the command that makes new runs of one command on nodes, or on those of the runs, by their agents.
+
+        None: some of the runs were made on this node, or not as agents can.
+        """
+        nodes = nodes or self.nodes
+        if not self.nodes or self.inputs or self.environments[1:] or len(nodes) > _MOST_NODES:
+            return None
+        options = [word for node in nodes for word in ("--on", f"node={node}")]
+        options += [*(["--all"] if nodes[1:] else []), "--repeat", str(repeats), *self.limits, "--wait"]
+        labels = self.options[2:] if self.options[:1] == ["--platform"] else self.options
+        if not command:
+            return harmless(shlex.join(["collector", "launch", workload, *self.parameters, *options, *labels]))
+        options += [*labels, *self._of_program([command], workload), "--"]
+        return harmless(shlex.join(["collector", "launch", *options, *command]))
+
+    def _of_program(self, commands: Sequence[Command], workload: str) -> list[str]:
+        """Return the options of programs of the user's own: their name, and how their steps are found."""
+        options = [] if workload == name_programs(dict.fromkeys(commands)) else ["--name", workload]
+        for name, value in self.steps.items():
+            of_value = [] if value is True else [f"{value:.15g}" if isinstance(value, float) else str(value)]
+            options += [f"--{name.replace('_', '-')}", *of_value]
+        return options
+
     def repeat_command(self, commands: Sequence[Command], workload: str, repeats: int | None = None) -> str | None:
         """Return the command that makes new runs of commands in turns.
 
@@ -113,14 +150,7 @@ class Recorded:
         if len(self.inputs) > 1:
             return None
         options = [*self._until(repeats, is_varied=len(set(commands)) > 1), *self.options]
-        if not all(commands):
-            options = [*self.parameters, *options]
-        else:
-            if workload != name_programs(dict.fromkeys(commands)):
-                options += ["--name", workload]
-            for name, value in self.steps.items():
-                of_value = [] if value is True else [f"{value:.15g}" if isinstance(value, float) else str(value)]
-                options += [f"--{name.replace('_', '-')}", *of_value]
+        options = [*options, *self._of_program(commands, workload)] if all(commands) else [*self.parameters, *options]
         return command_with(commands, workload, repeats, options, *self.inputs)
 
 
@@ -130,11 +160,6 @@ def write_parameters(parameters: Mapping[str, str]) -> list[str]:
     for name, value in parameters.items():
         words += ["--param", f"{name}={value}"] if name in OF_BENCH else [f"--{name}", value]
     return words
-
-
-def write_value(value: object) -> str:
-    """Return a parameter's value as a command line has it."""
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def repeat_layout(ask: Ask, layout: Layout, needed: int | None = None) -> str | None:
@@ -152,7 +177,15 @@ def repeat_layout(ask: Ask, layout: Layout, needed: int | None = None) -> str | 
     recorded = find_recorded(ask, [run.run_id for run in runs])
     if all(part.parameters and part.option for part in layout.facet.parts):
         return recorded.sweep_command(block.workload, layout.facet, layout.sides, rounds)
-    return recorded.repeat_command([run.command for run in runs], block.workload, rounds)
+    launch = None
+    if layout.facet.names <= _PLACES and len({run.command for run in runs}) == 1:
+        launch = recorded.launch_command(runs[0].command, block.workload, rounds or USUAL_REPEATS)
+    return launch or recorded.repeat_command([run.command for run in runs], block.workload, rounds)
+
+
+def are_elsewhere(nodes: Iterable[str | None]) -> bool:
+    """Return whether nodes are all known, and this machine is none of them."""
+    return {None, os.uname().nodename, os.environ.get("GPUAGENT_NODE_NAME")}.isdisjoint(nodes)
 
 
 def find_recorded(ask: Ask, run_ids: Iterable[str]) -> Recorded:
@@ -183,8 +216,13 @@ def find_recorded(ask: Ask, run_ids: Iterable[str]) -> Recorded:
         command, before = read_words(asked[0]["command"]), ("gpuagent_workloads", "run", asked[0]["workload"])
         starts = [at for at in range(len(command)) if tuple(command[at : at + len(before)]) == before]
         parameters = command[starts[0] + len(before) :] if starts else ()
+    nodes = {row["hostname"] for row in asked}
+    limits = {row["limits"] or "none" for row in asked}
+    given = [limit.partition("=") for limit in limits.pop().split() if "@" not in limit] if len(limits) == 1 else []
     places = {(row["environment"], row["image"]) for row in asked if row["environment"]}
     return Recorded(
+        nodes=tuple(sorted(nodes)) if are_elsewhere(nodes) and all(row["nodes"] in (None, 1) for row in asked) else (),
+        limits=tuple(word for name, _, limit in given if name in _LIMITS for word in (f"--{name}", limit)),
         of_agent=tuple(words),
         parameters=tuple(parameters),
         environments=tuple(sorted(f"{name}:{image}" if image else name for name, image in places)) or ("bare",),

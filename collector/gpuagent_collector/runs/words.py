@@ -1,5 +1,6 @@
 """Figures of runs in words: metrics, shifts and their intervals."""
 
+import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,6 +33,25 @@ class Condition(str):
         return made
 
 
+def narrow(where: str | None, parameters: Mapping[str, object], conditions: Sequence[str]) -> Condition | None:
+    """Return a condition on runs with further values of parameters and SQL conditions; None: there is none at all."""
+    words = list(where.words) if isinstance(where, Condition) else ["--where", where] if where else []
+    given = words[words.index("--where") + 1 :] if "--where" in words else []
+    words = words[: len(words) - 2 * len(given)]
+    for name, value in parameters.items():
+        words += ["--param", f"{name}={write_value(value)}"]
+    # The end of the line closes a comment of the user's.
+    texts = [f"({text}\n)" if "--" in text else f"({text})" for text in given] if conditions else given
+    if texts or conditions:
+        words += ["--where", " AND ".join([*conditions, *texts])]
+    return Condition("", words) if words else None
+
+
+def write_value(value: object) -> str:
+    """Return a parameter's value as a command line has it."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 class UsualSides(tuple[str, ...]):
     """The sides of several files, where none was named: their commands have the files, and need no sides."""
 
@@ -49,7 +69,12 @@ def write_command(name: str, options: Mapping[str, str | None], *words: str, sid
     if isinstance(sides, UsualSides):
         sides = ()
     named = ["--", *sides] if any(side.startswith("-") for side in sides) else sides
-    return harmless(shlex.join(["collector", name, *words, *given, *named]))
+    return harmless(" ".join(map(quote, ["collector", name, *words, *given, *named])))
+
+
+def quote(word: str) -> str:
+    """Return a word for a shell; double quotes enclose single ones, as conditions have them, where they can."""
+    return f'"{word}"' if "'" in word and not re.search(r'["$`\\!]', word) else shlex.quote(word)
 
 
 def name_file(name: str) -> str:
@@ -65,12 +90,12 @@ def name_file(name: str) -> str:
 def read_from(text: str, place: Sequence[str]) -> str:
     """Return a text whose commands read, or go on in, the store or collector that words such as `--store FILE` name.
 
-    `collector schema` reads no store.
+    `collector schema` reads no store, and `collector launch` needs a collector.
     """
     words = " ".join(map(shlex.quote, place))
     commands = r"collector (?!schema\b)\w+"
     if place[:1] in (("--store",), ["--store"]):
-        commands += "|gpuagent bench"
+        commands = r"collector (?!schema\b|launch\b)\w+|gpuagent bench"
     return re.sub(rf"(^|`)({commands})", lambda found: f"{found[0]} {words}", text) if words else text
 
 

@@ -1,6 +1,7 @@
 """Sweeps of a program's options: the best setting, each option alone, and what causes the best's difference."""
 
 import json
+import os
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -338,11 +339,23 @@ def test_a_built_in_workload_with_planned_looks_is_varied_again(store: Synthetic
 
 
 def test_new_runs_continue_the_history_of_one_node(store: SyntheticStore) -> None:
-    for hostname, platform in (("elm", "lab"), ("ash", "cloud")):
+    for hostname, platform in (("elm", "lab"), (os.uname().nodename, "cloud"), (os.uname().nodename, "cloud")):
         store.next_run(store.node(hostname, platform), workload="vgg16")
     past = history.render(history.study_history(store.ask, history.Request()))
-    assert past.next
-    assert " --platform " in past.next
+    assert past.next == "gpuagent bench vgg16 --platform cloud"
+
+
+def test_new_runs_of_other_nodes_are_launched_there(store: SyntheticStore) -> None:
+    for hostname, platform in (("elm", "lab"), ("oak", "lab"), ("ash", "cloud")):
+        node = store.node(hostname, platform)
+        for number in range(3 if platform == "lab" else 2):
+            store.next_run(node, workload="vgg16", throughput=1000.0 + number, limits="cpus=2 cpus=4@60s")
+    there = "collector launch vgg16 --on node=elm --on node=oak --all --repeat"
+    past = history.render(history.study_history(store.ask, history.Request()))
+    assert past.next == f"{there} 5 --cpus 2 --wait"
+    planned = plan.render(plan.plan_repeats(store.ask, plan.Question(effects=(0.01,))))
+    assert (planned.next or "").startswith(there)
+    assert "on elm and oak; with as many on the other side" in planned.text
 
 
 def test_a_ladder_changes_one_argument_after_the_other(store: SyntheticStore) -> None:

@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -90,8 +91,9 @@ def test_of_many_settings_a_history_makes_the_runs_that_the_first_lacks(tmp_path
             for _ in range(7 - number):
                 store.next_run(node, **own)
         rendered = render(study_history(store.ask, HistoryRequest()))
-    assert rendered.next == "gpuagent bench --rounds 1 --platform lab --name tools -- a file"
-    assert rendered.text.endswith("The next command makes the missing run of the first setting.")
+    # By its agent, since it is not this node.
+    assert rendered.next == "collector launch --on node=spruce --repeat 1 --wait --name tools -- a file"
+    assert rendered.text.endswith("The next command makes 1 more run of the first setting on spruce.")
 
 
 def test_a_change_has_the_warnings_of_its_own_runs(tmp_path: Path) -> None:
@@ -253,3 +255,40 @@ def test_of_several_changes_the_newest_is_compared_without_the_runs_before_the_l
     code, out, _ = collector(name, path, *words, "--format", "json", columns=80)
     (test,) = json.loads(out)["tests"]
     assert (code, round(test["estimate"])) == (0, 4)
+
+
+def settings_of_programs(batch: int) -> dict[str, Any]:
+    command = json.dumps(["python", "/home/me/train.py", "--batch-size", str(batch), "--workers", "32"])
+    return {"workload": "train.py", "parameters": {}, "command": command}
+
+
+def settings_of_workloads(batch: int) -> dict[str, Any]:
+    return {"parameters": {"batch_size": batch, "seed": 1}}
+
+
+@pytest.mark.parametrize("settings", [settings_of_programs, settings_of_workloads])
+@pytest.mark.parametrize("runs_a_day", [1, 3, 1000])
+def test_the_change_of_one_setting_on_one_node_is_compared_alone_with_the_same_figures(
+    collector: Collector, tmp_path: Path, settings: Callable[[int], dict[str, Any]], runs_a_day: int
+) -> None:
+    path = tmp_path / "runs.duckdb"
+    with synthetic(path) as store:
+        nodes = [store.node(name, platform) for name, platform in (("one", "lab"), ("two", "lab"), ("far", "cloud"))]
+        for number in range(30):
+            for place, (node, batch) in enumerate(product(nodes, (32, 128))):
+                is_slow = node is nodes[1] and batch == 128 and number >= 15
+                start_seconds = number // runs_a_day * DAY_SECONDS + (number % runs_a_day * 10 + place) * 20
+                rate = (500.0 if is_slow else 1000.0) * store.chance.gauss(1, 0.004)
+                own: dict[str, Any] = {"start_seconds": start_seconds, "throughput": rate, **settings(batch)}
+                store.run(f"{number}-{place}", node, **own)
+        history = study_history(store.ask, HistoryRequest())
+    ((series, before, after),) = history.changes
+    assert " two of lab" in answer_history(history)
+    assert "128" in answer_history(history).partition(":")[0]
+    name, *words = shlex.split(render(history).next or "")[1:]
+    (block,) = json.loads(collector(name, path, *words, "--format", "json", columns=80)[1])["blocks"]
+    assert {side: len(runs) for side, runs in block["runs"].items()} == {"before": before.runs, "after": after.runs}
+    assert set(block["runs"]["before"] + block["runs"]["after"]) == set(series.run_ids)
+    (medians,) = (row["sides"] for row in block["metrics"] if row["metric"] == "throughput")
+    assert medians["before"]["median"] == pytest.approx(before.median)
+    assert medians["after"]["median"] == pytest.approx(after.median)

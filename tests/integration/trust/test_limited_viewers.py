@@ -95,12 +95,26 @@ async def test_a_limited_viewer_sees_his_platform_alone(tmp_path: Path, monkeypa
     assert "cannot use EXPLAIN" in printed["query sql EXPLAIN ANALYZE FROM sessions"]
 
 
+# As `history` writes it for the next command.
+OF_A_CHANGE = (
+    "list_contains(command::VARCHAR[], 'x') AND json_extract_string(parameters, 'y') IS NULL AND command::VARCHAR[] = "
+    "['x'] AND session_id IN (SELECT session_id FROM sessions WHERE hostname = 'alder')"
+)
+
 # Each asks the store; what a few runs cannot answer is said, but never for want of the right to ask so.
 ANSWERS = (
     *(["nodes"], ["runs"], ["watch", "--once"], ["show", "mnist-open"], ["show", "mnist-open", "gpt-done"]),
     *(["compare"], ["compare", "--by", "platform"], ["recommend"], ["plan"], ["peers", "mnist-open"], ["outliers"]),
     *(["jobs", "--since", "7d"], ["job", "4711"], ["idle"]),
-    *(["history"], ["scaling"], ["serving"], ["roofline"], ["profile", "mnist-open"], ["logs", "mnist-open"]),
+    *(
+        ["compare", "--where", OF_A_CHANGE],
+        ["history"],
+        ["scaling"],
+        ["serving"],
+        ["roofline"],
+        ["profile", "mnist-open"],
+        ["logs", "mnist-open"],
+    ),
     *(["report", "page.html"], ["trace", "mnist-open", "trace.json"], ["check"], ["export", "--parquet", "exported"]),
     *(["plot", kind, "figure.svg"] for kind in ("cdf", "bars", "frontier", "links", "split", "by-step")),
 )
