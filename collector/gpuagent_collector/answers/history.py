@@ -280,7 +280,7 @@ def _make_series(
 
 
 # Of the table, on the first screen.
-_FIRST_HISTORIES = 5
+_FIRST_HISTORIES = 8
 
 
 def answer(history: History) -> str:
@@ -326,7 +326,7 @@ def _name_in_full(series: Series, history: History) -> str:
     own = name if series.workload in name.split(" ") else f"{series.workload} {name}"
     several = len({one.like.platform for one in history.series}) > 1
     platform = series.like.platform if several and series.like.platform not in (None, series.node) else None
-    return f"{own} on {series.node}{f' of {platform}' if platform else ''}"
+    return f"{own} on {series.node}{f' ({platform})' if platform else ''}"
 
 
 def _counted(series: Series) -> str:
@@ -550,7 +550,7 @@ def _overview(history: History) -> Table:
         columns = (*columns[:3], columns[4])
     newest = {id(series): place for place, (series, *_) in reversed(list(enumerate(history.changes)))}
     ordered = sorted(history.series, key=lambda series: newest.get(id(series), len(history.changes)))
-    return Table(columns, ordered, most=_FIRST_HISTORIES)
+    return Table(columns, ordered, most=_FIRST_HISTORIES, can_shrink=True)
 
 
 def _range(series: Series) -> str:

@@ -510,7 +510,7 @@ def answer(plan: Plan) -> str:
     if command and effect is not None:
         nodes = f" on {' and '.join(first_few(plan.recorded.nodes).rsplit(', ', 1))}" if plan.recorded.nodes else ""
         there = f", run{nodes}," if nodes and not command.startswith("collector launch") else ""
-        new = f"The next command{there} makes {_rounds(plan)} runs{'' if there else nodes}"
+        new = f"The next command{there} makes {_rounds(plan)} runs"
         least = f"{_share(effect)} or more"
         of = f" of {_name(first, plan)}" if blocks[1:] else ""
         if plan.question.looks:
@@ -521,7 +521,9 @@ def answer(plan: Plan) -> str:
             )
         elif made == 1:
             which = " of the commonest command" if left_out and not of else ""
-            sentences.append(f"{new}{of}{which}; with as many on the other side they show {least}.")
+            sentences.append(
+                f"{new}{of}{which}{'' if there else nodes}; with as many on the other side they show {least}."
+            )
         else:
             which = "two commands whose difference is not shown yet" if plan.undecided else "the commonest two commands"
             which = f"{',' if of else ''} of {which}" if left_out else ""

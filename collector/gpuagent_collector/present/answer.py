@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import date
 from enum import Enum
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -130,7 +131,14 @@ class Answer:
     failed: bool = False
 
     def document(
-        self, *, wide: bool = True, brief: bool = False, warnings: int = 2, whole: str | None = None, spare: bool = True
+        self,
+        *,
+        wide: bool = True,
+        brief: bool = False,
+        warnings: int = 2,
+        whole: str | None = None,
+        spare: bool = True,
+        rows: int | None = None,
     ) -> list[Section]:
         """Return all sections with their tables as text, and long names of sides cut.
 
@@ -140,6 +148,7 @@ class Answer:
             warnings: of a first screen, the most.
             whole: the command that prints the rest; None: this one, with `--all`; '': none is named.
             spare: whether there is room for spare legends.
+            rows: of a first screen, the most of a table that can shrink; None: as many as each table has there.
         """
         text = self.short if brief and self.short is not None else self.text
         sections = [Section(self.heading, [*text.splitlines(), *self.parts])]
@@ -169,8 +178,8 @@ class Answer:
             sections[-1] = replace(sections[-1], parts=[*sections[-1].parts, last])
         kept = [part for part in sections[0].parts if spare or not (isinstance(part, Legend) and part.is_spare)]
         sections[0] = replace(sections[0], parts=kept)
-        written = [Section(each.heading, [*_written(each.parts, wide=wide, whole=not brief)]) for each in sections]
-        return shorten_sides(written, self.sides)
+        written = partial(_written, wide=wide, whole=not brief, rows=rows)
+        return shorten_sides([Section(each.heading, [*written(each.parts)]) for each in sections], self.sides)
 
     def record(self) -> dict[str, Any]:
         """Return the object that JSON has."""
@@ -233,7 +242,7 @@ def _flat(value: object) -> object:
     return json.dumps(value) if isinstance(value, dict | list) else value
 
 
-def _written(parts: Sequence[Part], *, wide: bool, whole: bool) -> Iterator[Part]:
+def _written(parts: Sequence[Part], *, wide: bool, whole: bool, rows: int | None) -> Iterator[Part]:
     """Yield the parts with their tables as text, and below a table what it does not show."""
     for part in parts:
         if isinstance(part, Legend):
@@ -243,6 +252,8 @@ def _written(parts: Sequence[Part], *, wide: bool, whole: bool) -> Iterator[Part
         if not isinstance(part, Table):
             yield from [part] if part else []
             continue
+        if rows and part.most and part.can_shrink:
+            part = replace(part, most=min(part.most, rows))  # noqa: PLW2901
         if whole or part.most != 0:
             yield part.grid(wide=wide, whole=whole)
         rest = () if whole or part.most is None else part.rows[part.most :]

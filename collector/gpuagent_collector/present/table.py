@@ -114,6 +114,7 @@ class Table:
         keys: columns after these may go to further tables where a terminal is too narrow; None: none may.
         fits: in a terminal of at least so many columns they never do; None: as their width has it.
         most: a terminal shows so many rows; None: all.
+        can_shrink: whether it shows fewer on a first screen without room for them.
         more: makes the line below from the rows that a terminal does not show; None: there is none.
         link: makes the address of a row's page, in HTML.
     """
@@ -125,6 +126,7 @@ class Table:
     keys: int | None = None
     fits: int | None = None
     most: int | None = None
+    can_shrink: bool = False
     more: Callable[[Sequence[Any]], str | None] | None = None
     link: Callable[[Any], str] | None = None
 

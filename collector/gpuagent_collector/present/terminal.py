@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from math import ceil
 from typing import Any, TextIO
 
 from rich import box
@@ -50,28 +51,33 @@ _WIDE_COLUMNS = 120
 
 # Of a terminal of 24 lines; the others are the place that was read, and the prompt.
 _FIRST_LINES = 22
+# Of tables that can shrink.
+_FEWER_ROWS = (8, 5, 3, 2)
 
 
 def print_answer(console: Console, answer: Answer) -> None:
     """Print an answer as wide as the console.
 
-    A first screen without room leaves out the second of two warnings, then a spare legend, then the command that
-    prints the rest.
+    A first screen without room leaves out the second of two warnings, then a spare legend, then rows of tables that can
+    shrink, then the command that prints the rest.
     """
     whole = os.environ.get(WHOLE_ANSWER_VARIABLE)
-    for warnings, command, spare in ((2, whole, True), (1, whole, True), (1, whole, False)):
+    narrower = [{"spare": False, "rows": rows} for rows in (None, *_FEWER_ROWS)]
+    tried: list[dict[str, Any]] = [{"warnings": 2}, {}, *narrower, {**narrower[-1], "whole": whole and ""}]
+    for room in tried:
+        room = {"warnings": 1, "whole": whole, **room}  # noqa: PLW2901
         with console.capture() as capture:
-            _print_document(console, answer, warnings, command, spare=spare)
-        if answer.everything or capture.get().count("\n") <= _FIRST_LINES:
+            _print_document(console, answer, room)
+        # A word in quotes may be longer than a line.
+        widths = (Text.from_ansi(line).cell_len for line in capture.get().splitlines())
+        if answer.everything or sum(max(1, ceil(width / console.width)) for width in widths) <= _FIRST_LINES:
             break
-    else:
-        warnings, command, spare = 1, whole and "", False
-    _print_document(console, answer, warnings, command, spare=spare)
+    _print_document(console, answer, room)
 
 
-def _print_document(console: Console, answer: Answer, warnings: int, whole: str | None, *, spare: bool) -> None:
+def _print_document(console: Console, answer: Answer, room: Mapping[str, Any]) -> None:
     wide, brief = console.width >= _WIDE_COLUMNS, not answer.everything
-    for section in answer.document(wide=wide, brief=brief, warnings=warnings, whole=whole, spare=spare):
+    for section in answer.document(wide=wide, brief=brief, **room):
         heading = Text(harmless(section.heading), style="bold", overflow="ellipsis")
         console.print(Rule(heading, align="left", style="dim"))
         for part, after in zip_longest(section.parts, section.parts[1:]):

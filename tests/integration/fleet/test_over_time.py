@@ -283,7 +283,7 @@ def test_the_change_of_one_setting_on_one_node_is_compared_alone_with_the_same_f
                 store.run(f"{number}-{place}", node, **own)
         history = study_history(store.ask, HistoryRequest())
     ((series, before, after),) = history.changes
-    assert " two of lab" in answer_history(history)
+    assert " two (lab)" in answer_history(history)
     assert "128" in answer_history(history).partition(":")[0]
     name, *words = shlex.split(render(history).next or "")[1:]
     (block,) = json.loads(collector(name, path, *words, "--format", "json", columns=80)[1])["blocks"]

@@ -83,6 +83,16 @@ def test_a_first_screen_without_room_lacks_a_warning_a_spare_legend_and_the_comm
     assert told == sorted(told, reverse=True)
 
 
+@pytest.mark.parametrize(("rows", "shown"), [(6, 6), (30, 5)])
+def test_a_first_screen_without_room_has_fewer_rows_of_a_table_that_can_shrink(rows: int, shown: int) -> None:
+    table = Table([Column("name", "name")], [{"name": f"row {row}"} for row in range(rows)], most=20, can_shrink=True)
+    out = io.StringIO()
+    quoted = "collector show --where 'a condition that is longer than two lines of a terminal of forty columns'"
+    print_answer(Console(file=out, width=40), Answer(heading="Answer", text="text\n" * 6, parts=[table], next=quoted))
+    assert out.getvalue().count("row ") == shown
+    assert "collector show" in out.getvalue()
+
+
 def test_a_command_of_several_lines_can_be_pasted_into_a_shell() -> None:
     words = ["printf", "%s\\n", "--pattern", "step {step} of 'many' words that no line holds at once", "a b", ""]
     command = shlex.join(words)
