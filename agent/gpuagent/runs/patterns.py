@@ -71,7 +71,7 @@ class Template:
             matched = part.expression.search(line, at)
             if matched is None:
                 return None
-            found.update(zip(part.names, (float(text.replace(",", "")) for text in matched.groups()), strict=True))
+            found.update(zip(part.names, _numbers(matched), strict=True))
             at = matched.end()
         return found
 
@@ -94,6 +94,30 @@ def _compile(pieces: list[str]) -> list[_Part]:
     return [part for part in parts if part.expression.pattern]
 
 
+def _numbers(matched: re.Match[str]) -> list[float]:
+    return [float(text.replace(",", "")) for text in matched.groups()]
+
+
+class LossLine:
+    """A line with the number of a step or an epoch and then its loss, however a program writes them."""
+
+    # Of `loss` and `Loss`.
+    sign = "oss"
+
+    def __init__(self, words: str) -> None:
+        """Compile the expression for lines that count with one of `words`, which are separated by `|`."""
+        of_training = "".join(rf"(?<!{other}[ _])" for other in ("val", "valid", "validation", "eval", "test"))
+        self._expression = re.compile(
+            rf"(?<![a-z])(?:{words})[ \t:=#\[(]{{1,9}}{_NUMBER}\b.{{0,200}}?(?<![a-z]){of_training}loss[ \t:=(]{{1,9}}{_NUMBER}",
+            re.IGNORECASE,
+        )
+
+    def match(self, line: str) -> dict[str, float] | None:
+        """Return the step and the loss in `line`, NaN and infinity included; None: it does not match."""
+        matched = self._expression.search(line) if self.sign in line else None
+        return dict(zip(("step", "loss"), _numbers(matched), strict=True)) if matched else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pattern:
     """The lines of one kind of program.
@@ -103,18 +127,20 @@ class Pattern:
         steps: alternatives for a line of progress.
         metrics: further lines with metrics.
         is_bar: any program may print such bars, for other work than training too.
+        rank: of several that fit, those of the lowest rank count.
         asked: the value of --pattern that chose it; None: it was found without one.
     """
 
     name: str
-    steps: tuple[Template, ...]
-    metrics: tuple[Template, ...] = ()
+    steps: tuple[Template | LossLine, ...]
+    metrics: tuple[Template | LossLine, ...] = ()
     is_bar: bool = False
+    rank: int = 0
     asked: str | None = None
 
 
-def _pattern(name: str, *steps: str, metrics: tuple[str, ...] = (), is_bar: bool = False) -> Pattern:
-    return Pattern(name=name, steps=tuple(map(Template, steps)), metrics=tuple(map(Template, metrics)), is_bar=is_bar)
+def _pattern(name: str, *steps: str, metrics: tuple[str, ...] = ()) -> Pattern:
+    return Pattern(name=name, steps=tuple(map(Template, steps)), metrics=tuple(map(Template, metrics)))
 
 
 # Sources of the formats are beside the excerpts in tests/fixtures/printed. Where a program states the time of one step
@@ -153,17 +179,23 @@ READY: tuple[Pattern, ...] = (
         "{epoch}/{} {}G {box_loss} {cls_loss} {dfl_loss} {}: {}% {}━ {step}/{total} ",
     ),
     _pattern("lightning", "Epoch {epoch}: {}%|{}| {step}/{total} ["),
-    _pattern(
-        "tqdm",
-        "%|{}| {step}/{total} [{}<{}it/s",
-        "%|{}| {step}/{total} [{}<{}s/it",
-        metrics=(
-            # The Trainer of Hugging Face.
-            "'loss': {loss}{}'learning_rate': {learning_rate}{}'epoch': {epoch}",
-            "'eval_loss': {eval_loss}{}'epoch': {epoch}",
+    Pattern(name="steps", steps=(LossLine("step|iter|iteration|batch"),), rank=1),
+    replace(
+        _pattern(
+            "tqdm",
+            "%|{}| {step}/{total} [{}<{}it/s",
+            "%|{}| {step}/{total} [{}<{}s/it",
+            metrics=(
+                # The Trainer of Hugging Face.
+                "'loss': {loss}{}'learning_rate': {learning_rate}{}'epoch': {epoch}",
+                "'eval_loss': {eval_loss}{}'epoch': {epoch}",
+            ),
         ),
         is_bar=True,
+        rank=2,
     ),
+    # An epoch is no step, and there are few of them.
+    Pattern(name="epochs", steps=(), metrics=(LossLine("epoch"),), rank=3),
 )
 
 # Takes no steps from the output.

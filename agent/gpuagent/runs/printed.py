@@ -16,7 +16,7 @@ from typing import Any
 
 from gpuagent.environments.support.common import read_run_file
 from gpuagent.runs.output import STREAMS
-from gpuagent.runs.patterns import MAX_LINE_CHARACTERS, Pattern, Template, metrics_of
+from gpuagent.runs.patterns import MAX_LINE_CHARACTERS, LossLine, Pattern, Template, metrics_of
 
 # The events that are made of the output, read like those of a rank.
 PRINTED_FILE = "printed.jsonl"
@@ -247,13 +247,13 @@ class PrintedSteps:
         return self._series.setdefault((pattern.name, kind), Series(pattern))
 
     def finish(self) -> None:
-        """Write the events of the best series: one with times, of a program's own lines, and then the longest."""
-        found = [series for series in self._series.values() if series.lines >= _MIN_MARKS]
+        """Write the events of the best series: one with times, of the lowest rank, and then the longest."""
+        found = [series for series in self._series.values() if series.lines + series.others.number >= _MIN_MARKS]
         if not found:
             return
         best = max(
             found,
-            key=lambda one: (len(one.marks) >= _MIN_MARKS, not one.pattern.is_bar, one.seconds, len(one.marks)),
+            key=lambda one: (len(one.marks) >= _MIN_MARKS, -one.pattern.rank, one.seconds, len(one.marks)),
         )
         # Of lines that were all written at once, only the metrics are known. Where the count begins anew, such as
         # with an epoch, there is a cut.
@@ -275,7 +275,7 @@ class PrintedSteps:
             file.writelines(json.dumps(event, allow_nan=False) + "\n" for event in events)
 
 
-def _first_match(templates: Sequence[Template], line: str) -> dict[str, float] | None:
+def _first_match(templates: Sequence[Template | LossLine], line: str) -> dict[str, float] | None:
     return next((values for template in templates if (values := template.match(line)) is not None), None)
 
 

@@ -53,6 +53,7 @@ def excerpt(name: str) -> list[bytes]:
         ("lightning", "600 measured steps of 10 ms (pattern lightning)"),
         ("huggingface", "35 measured steps of 200 ms (pattern tqdm)"),
         ("tqdm", "91 measured steps of 76.9 ms (pattern tqdm)"),
+        ("steps", "170 measured steps of 100 ms (pattern steps)"),
     ],
 )
 def test_the_steps_of_each_program_are_found_by_its_own_pattern(name: str, words: str, tmp_path: Path) -> None:
@@ -61,6 +62,34 @@ def test_the_steps_of_each_program_are_found_by_its_own_pattern(name: str, words
 
 def test_every_ready_pattern_has_an_excerpt() -> None:
     assert {pattern.name for pattern in READY} <= {path.stem for path in PRINTED.glob("*.txt")}
+
+
+@pytest.mark.parametrize(
+    ("line", "numbers"),
+    [
+        ("step 0 loss 3.99", (0, 3.99)),
+        ("iter 10: loss=2.3e-1, time 3ms", (10, 0.23)),
+        ("Epoch [1/5], Step [100/600], Loss: 0.1234", (100, 0.1234)),
+        ("global_step=10 val_loss=0.6 train_loss=0.5", (10, 0.5)),
+        ("Iteration 1,200 | avg Loss (0.3)", (1200, 0.3)),
+        ("step 250 val loss 1.9", None),
+        ("batch size 32 loss 1", None),
+        ("stepping 3 loss 4", None),
+        ("3ms/step - loss: 0.5", None),
+        ("step 12 glossary 3", None),
+    ],
+)
+def test_a_step_and_its_loss_are_found_however_they_are_written(
+    line: str, numbers: tuple[float, float] | None
+) -> None:
+    (template,) = next(pattern.steps for pattern in READY if pattern.name == "steps")
+    assert template.match(line) == (dict(zip(("step", "loss"), numbers, strict=True)) if numbers else None)
+
+
+def test_epochs_have_a_loss_and_are_no_steps(tmp_path: Path) -> None:
+    tailer = read_slowly(tmp_path, excerpt("epochs"))
+    assert tailer.digest.results["loss"] == 0.4
+    assert not str(tailer.digest.steps)
 
 
 def test_the_loss_is_a_metric_with_its_step_and_a_result(tmp_path: Path) -> None:
