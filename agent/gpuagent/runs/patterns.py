@@ -106,11 +106,10 @@ class LossLine:
 
     def __init__(self, words: str) -> None:
         """Compile the expression for lines that count with one of `words`, which are separated by `|`."""
-        of_training = "".join(rf"(?<!{other}[ _])" for other in ("val", "valid", "validation", "eval", "test"))
-        self._expression = re.compile(
-            rf"(?<![a-z])(?:{words})[ \t:=#\[(]{{1,9}}{_NUMBER}\b.{{0,200}}?(?<![a-z]){of_training}loss[ \t:=(]{{1,9}}{_NUMBER}",
-            re.IGNORECASE,
-        )
+        others = "".join(rf"(?<!{other}[ _])" for other in ("val", "valid", "validation", "eval", "test"))
+        counted = rf"(?<![a-z])(?:{words})[ \t:=#\[(]{{1,9}}{_NUMBER}\b"
+        loss = rf"(?<![a-z]){others}loss[ \t:=(]{{1,9}}{_NUMBER}"
+        self._expression = re.compile(rf"{counted}.{{0,200}}?{loss}", re.IGNORECASE)
 
     def match(self, line: str) -> dict[str, float] | None:
         """Return the step and the loss in `line`, NaN and infinity included; None: it does not match."""

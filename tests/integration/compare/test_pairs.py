@@ -238,7 +238,9 @@ def test_intervals_of_an_experiment_that_could_stop_early_hold_at_every_look(sto
     assert "sequential" in codes(comparison)
 
 
-def several_commands(store: SyntheticStore, costs: Sequence[float], **command_costs: float) -> None:
+def several_commands(
+    store: SyntheticStore, costs: Sequence[float], *, pause_seconds: int = 0, **command_costs: float
+) -> None:
     """Add bare and docker, whose speed has a factor for the repeat and one for the command; `slow` is half as fast."""
     node = store.node("alder-node", "alder")
     for repeat, cost in enumerate(costs):
@@ -247,7 +249,7 @@ def several_commands(store: SyntheticStore, costs: Sequence[float], **command_co
                 store.run(
                     f"{environment}-{command}-{repeat}",
                     node,
-                    start_seconds=len(store.rows["run_requests"]) * 20,
+                    start_seconds=len(store.rows["run_requests"]) * 20 + repeat * pause_seconds,
                     throughput=(500.0 if command == "slow" else 1000.0) * of_environment,
                     workload="mine",
                     parameters={},
@@ -318,9 +320,12 @@ def test_sides_are_not_equal_if_a_command_is_faster_and_another_slower(store: Sy
     assert 1 / 1.02 < shift.low < shift.high < 1.02
 
 
-def test_experiments_that_are_joined_are_named_also_where_only_paths_differ(store: SyntheticStore) -> None:
-    several_commands(store, COST[:4], fast=1.0, slow=1.0)
+@pytest.mark.parametrize("pause_seconds", [0, 3600])
+def test_experiments_are_joined_after_a_pause_also_where_only_paths_differ(
+    store: SyntheticStore, pause_seconds: int
+) -> None:
+    several_commands(store, COST[:4], pause_seconds=pause_seconds, fast=1.0, slow=1.0)
     for row in store.rows["run_requests"]:
         row["command"] = json.dumps([*json.loads(row["command"]), f"--log=/logs/{row['repeat']}"])
         row["repeat"] = 1 + row["repeat"] % 2
-    assert "joined" in codes(by_environment(store))
+    assert ("joined" in codes(by_environment(store))) is bool(pause_seconds)

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tests.integration.compare.comparing import alternate
 from tests.integration.compare.filled import Fill, add_job
 from tests.integration.compare.ranked import add_ranked
 from tests.integration.compare.served import add_served
-from tests.integration.compare.synthetic import BEFORE_MEASURE, EPOCH, Node, SyntheticStore
+from tests.integration.compare.synthetic import BEFORE_MEASURE, EPOCH, RUN_SECONDS, Node, SyntheticStore
 from tests.integration.compare.test_own_programs import NANOGPT, own
 from tests.integration.compare.test_serving import add_failure
 from tests.integration.profile.traced import add_traced, operator
@@ -126,10 +127,11 @@ def traced(store: SyntheticStore) -> None:
 def joined(*experiments: str | None) -> Fill:
     def fill(store: SyntheticStore) -> None:
         nodes = [store.node("alder-node", "alder"), store.node("birch-node", "birch")]
-        for experiment in experiments:
-            for repeat in (1, 2):
-                for node in nodes:
-                    store.next_run(node, repeat=repeat, experiment=experiment)
+        for number, experiment in enumerate(experiments):
+            for turn, (repeat, node) in enumerate(product((1, 2), nodes)):
+                start_seconds = 3600 * number + turn * (RUN_SECONDS + 1)
+                run_id = f"run-{number}-{turn}"
+                store.run(run_id, node, start_seconds=start_seconds, experiment=experiment, repeat=repeat)
 
     return fill
 

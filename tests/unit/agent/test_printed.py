@@ -79,9 +79,7 @@ def test_every_ready_pattern_has_an_excerpt() -> None:
         ("step 12 glossary 3", None),
     ],
 )
-def test_a_step_and_its_loss_are_found_however_they_are_written(
-    line: str, numbers: tuple[float, float] | None
-) -> None:
+def test_a_step_and_its_loss_are_found_however_they_are_written(line: str, numbers: tuple[float, float] | None) -> None:
     (template,) = next(pattern.steps for pattern in READY if pattern.name == "steps")
     assert template.match(line) == (dict(zip(("step", "loss"), numbers, strict=True)) if numbers else None)
 

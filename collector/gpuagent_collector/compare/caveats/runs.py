@@ -1,9 +1,10 @@
 """Warnings about runs and their samples."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from itertools import pairwise
+from operator import itemgetter
 
 import numpy as np
 
@@ -39,6 +40,9 @@ _MOST_TESTED = 500
 
 # Of the arguments in which commands differ.
 _SHOWN_ARGUMENTS = 3
+
+# In a shorter pause between runs nobody compares them, and decides to make more.
+_SHORTEST_LOOK = timedelta(seconds=20)
 
 
 def of_jobs(evidence: Evidence) -> Iterator[Caveat]:
@@ -270,16 +274,19 @@ def _is_sequential(block: Block) -> bool:
 
 
 def joined(evidence: Evidence) -> Iterator[Caveat]:
-    """Warn where a side repeats a command on a node: then several experiments are joined."""
+    """Warn where a side repeats a command on a node after a pause: then several experiments are joined."""
     # No data shows whether somebody looked at the runs in between.
+    sittings = _find_sittings(run for runs in evidence.sides.values() for run in runs)
     again: Counter[str] = Counter()
     repeated = []
     for block in evidence.layout.blocks:
         before = again.total()
         for cell in block.cells:
-            numbered = [run for run in cell.runs if run.repeat is not None]
-            made = [(run.nodes, run.repeat, identify_command(run.command)) for run in numbered]
-            again[cell.side] += len(made) - len(set(made))
+            first: dict[tuple[object, ...], int] = {}
+            numbered = (run for run in cell.runs if run.repeat is not None)
+            for sitting, run in sorted(((sittings[run.run_id], run) for run in numbered), key=itemgetter(0)):
+                made = (run.nodes, run.repeat, identify_command(run.command))
+                again[cell.side] += first.setdefault(made, sitting) < sitting
         repeated += [block] if again.total() > before else []
     sides = [side for side, runs in again.items() if runs]
     # Those on both sides of an event were never one experiment.
@@ -301,6 +308,17 @@ def joined(evidence: Evidence) -> Iterator[Caveat]:
             f"after a look at those, more than {percent} % of cases have a false 'differs'",
             remedy=remedy,
         )
+
+
+def _find_sittings(runs: Iterable[Run]) -> Counter[str]:
+    """Return by run the number of longer pauses before it, of those whose start is known."""
+    sittings: Counter[str] = Counter()
+    pauses, until = 0, None
+    for start, run in sorted(((run.started_at, run) for run in runs if run.started_at), key=itemgetter(0)):
+        pauses += until is not None and start - until > _SHORTEST_LOOK
+        until = max(until or start, run.ended_at or start)
+        sittings[run.run_id] = pauses
+    return sittings
 
 
 def _find_changed(evidence: Evidence, blocks: Sequence[Block], sides: Sequence[str]) -> str | None:
