@@ -209,6 +209,20 @@ def test_steps_of_the_batch_sizes_that_both_sides_have_are_compared(store: Synth
     assert (comparison.figures.primary.name, "other_steps" in codes(comparison)) == ("throughput", False)
 
 
+@pytest.mark.parametrize(("later", "metric", "is_named"), [(6.0, None, True), (3.1, None, False), (6.0, "loss", False)])
+def test_losses_that_are_far_apart_are_named_beside_the_speed(
+    store: SyntheticStore, later: float, metric: str | None, is_named: bool
+) -> None:
+    first, second = alternate(store, first=own("train", "--lr=1"), second=own("train", "--lr=2"))
+    for repeat in range(5):
+        for turn, (node, loss) in enumerate(((first, 3.0), (second, later))):
+            run_id = f"{('first', 'second')[turn]}-{repeat}"
+            store.report({**node.at((2 * repeat + turn) * 20 + 20), "run_id": run_id}, {"loss": loss + repeat / 100})
+    comparison = compared(store, by="command", metric=metric, brief=True)
+    assert ("the last loss of nanogpt is 3.02 with --lr 1, 6.02 with --lr 2" in texts(comparison)) is is_named
+    assert ("losses_differ" in codes(comparison)) is is_named
+
+
 def test_a_plan_leaves_commands_without_its_metric_aside(store: SyntheticStore) -> None:
     node = store.node("alder-node", "alder")
     for repeat in range(1, 8):

@@ -81,6 +81,7 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     runs.unfinished,
     runs.confounded,
     runs.different_commands,
+    figures.losses_differ,
     runs.joined,
     runs.not_interleaved,
     hardware.foreign_load,
@@ -185,7 +186,17 @@ def find_disturbances(sides: Mapping[str, Sequence[Run]], facts: Facts) -> Itera
 # Codes of warnings that concern tests, and differences between sides.
 OF_TESTS = frozenset({"n_too_small", "untested", "no_throughput", "other_steps"})
 OF_COMPARISONS = OF_TESTS | {
-    *("answers_differ", "confounded", "not_interleaved", "sequential", "joined", "few_nodes", "gpu_counts", "left_out"),
+    *(
+        "answers_differ",
+        "losses_differ",
+        "confounded",
+        "not_interleaved",
+        "sequential",
+        "joined",
+        "few_nodes",
+        "gpu_counts",
+        "left_out",
+    ),
     *("different_clocks", "set_clocks", "different_architectures", "different_specs", "energy_methods"),
 }
 

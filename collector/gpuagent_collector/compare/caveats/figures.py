@@ -1,6 +1,7 @@
 """Warnings about tests, missing figures and prices."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 
 import numpy as np
 
@@ -23,6 +24,12 @@ CLIENT_LIMITED = Caveat(
     text="the load generator fell behind its schedule in {where}: latencies are partly its own",
     remedy="give serve-load more --clients and cores, or a lower load",
 )
+
+
+# What a program has learned, by the names under which its last values are results.
+_LEARNED = ("loss", "accuracy")
+# Closer ones may be chance, and are in the table of all metrics.
+_FAR_SHARE = 0.1
 
 
 def sequential(evidence: Evidence) -> Iterator[Caveat]:
@@ -215,6 +222,33 @@ def answers_differ(evidence: Evidence) -> Iterator[Caveat]:
             text=f"answers differ from those of {evidence.layout.sides[0]}: {', '.join(differing)}",
             remedy="see whether these weights and this precision are meant; speed is of no use with wrong answers",
         )
+
+
+def losses_differ(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where programs of two sides ended with losses or accuracies that are far apart in all runs."""
+    learned = [name for name in _LEARNED if name != evidence.figures.primary.name]
+    for test, name in product(evidence.figures.tests, learned):
+        runs = [test.block.cell(figure.side).runs for figure in (test.baseline, test.other)]
+        # A workload of ours trains for a time, if nothing else is asked for, and then the faster one gets further.
+        is_own = all(run.command for each in runs for run in each)
+        first, second = (evidence.facts.values(each, name) for each in runs)
+        if is_own and first and second and _are_apart(first, second):
+            values = [significant(float(np.median(each))) for each in (first, second)]
+            yield Caveat(
+                code="losses_differ",
+                text=f"the last {name} of {test.block.workload} is {values[0]} with "
+                f"{evidence.layout.facet.name_side(test.baseline.side)}, {values[1]} with "
+                f"{evidence.layout.facet.name_side(test.other.side)}",
+                remedy=f"see whether that is meant: {evidence.command(metric=name)}",
+            )
+            return
+
+
+def _are_apart(first: Sequence[float], second: Sequence[float]) -> bool:
+    """Return whether all values of one side are above all of the other, and medians a tenth of the larger apart."""
+    middle = [float(np.median(values)) for values in (first, second)]
+    is_far = abs(middle[0] - middle[1]) > _FAR_SHARE * max(map(abs, middle))
+    return is_far and (min(first) > max(second) or min(second) > max(first))
 
 
 def currencies(evidence: Evidence) -> Iterator[Caveat]:
