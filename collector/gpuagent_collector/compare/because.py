@@ -286,11 +286,9 @@ def _split_step(figures: Figures) -> dict[str, Floats]:
     busy_percent = figures.get("gpu_utilization_percent") if traced is None else traced
     waits = figures.get("data_wait_percent")
     if busy_percent is None:
-        if waits is None:
-            return {}
-        data = step * np.minimum(waits, 100) / 100
+        data = step * np.minimum(_known(figures, "data_wait_percent"), 100) / 100
         if "process_cpu_cores" not in figures:
-            return {"data": data, "computing": step - data}
+            return {} if waits is None else {"data": data, "computing": step - data}
         computing = np.minimum(step - data, step * np.minimum(figures["process_cpu_cores"], 1.0))
         return {"data": data, "computing": computing, "waiting": step - data - computing}
     parts = _split_gpu(step, np.minimum(busy_percent, 100), figures, is_own=traced is not None)
