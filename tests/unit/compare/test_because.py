@@ -125,6 +125,11 @@ def test_steps_of_different_sizes_are_compared_by_item() -> None:
             "computing",
         ),
         (
+            {"step_seconds": 0.1, "process_cpu_cores": 0.95},
+            {"step_seconds": 0.2, "process_cpu_cores": 0.48},
+            "waiting",
+        ),
+        (
             {"step_seconds": 0.1, "data_wait_percent": 2.0, "process_cpu_cores": 0.95},
             {"step_seconds": 0.2, "data_wait_percent": 2.0, "process_cpu_cores": 0.48},
             "waiting",
