@@ -21,7 +21,7 @@ main()"""
 @pytest.mark.parametrize("output_format", ["csv", "json", "table"])
 def test_an_answer_that_fills_the_disk_fails_in_one_line(tmp_path: Path, output_format: str, unbuffered: str) -> None:
     # Python drops what a short write leaves over where its output is unbuffered, and the last buffer on exit.
-    command = [sys.executable, "-c", LIMITED, "schema", "--format", output_format]
+    command = [sys.executable, "-c", LIMITED, "schema", "--all", "--format", output_format]
     with (tmp_path / "out").open("w") as out:
         environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
         done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, env=environment, check=False)
