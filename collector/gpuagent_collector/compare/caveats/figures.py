@@ -111,7 +111,7 @@ def fell_back(evidence: Evidence) -> Iterator[Caveat]:
         yield Caveat(
             code="other_steps",
             text=f"the batch sizes differ, and a step of a larger batch is more work: steps/s say nothing{tested}",
-            remedy="let it print the number of samples, and name it: `--pattern 'step {step} samples {items}'`",
+            remedy="count samples: by `--observe`, with torch, or by `--pattern 'step {step} samples {items}'`, if printed",
         )
     elif figures.fell_back and not are_jobs(evidence.layout.run_ids):
         is_own = all(run.command for runs in evidence.sides.values() for run in runs)
