@@ -78,7 +78,7 @@ def describe_runs(
     settings = len({(run.parameters, identify_command(run.command)) for run in succeeded})
     if settings > 1:
         sentences.append(f"They ran with {settings} settings.")
-    elif figures:
+    elif figures and len({run.platform for run in succeeded}) <= 1:
         sentences.append(f"{'Medians: ' if len(succeeded) > 1 else ''}{', '.join(figures)}.")
     if (
         settings == 1

@@ -111,7 +111,7 @@ def fell_back(evidence: Evidence) -> Iterator[Caveat]:
         yield Caveat(
             code="other_steps",
             text=f"the batch sizes differ, and a step of a larger batch is more work: steps/s say nothing{tested}",
-            remedy="count samples: by `--observe`, with torch, or by `--pattern 'step {step} samples {items}'`, if printed",
+            remedy="count samples: with torch by `--observe`, else by `--pattern 'step {step} samples {items}'`",
         )
     elif figures.fell_back and not are_jobs(evidence.layout.run_ids):
         is_own = all(run.command for runs in evidence.sides.values() for run in runs)
