@@ -44,7 +44,7 @@ from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import parse_arguments
 from gpuagent_collector.runs.cells import CANCELLED, Cell, Layout, describe, tell_apart
-from gpuagent_collector.runs.facets import FACETS, can_name, name_sides
+from gpuagent_collector.runs.facets import FACETS, OF_RANKS, can_name, name_sides
 from gpuagent_collector.runs.job_runs import name_of_job, take_jobs
 from gpuagent_collector.runs.specs import spec_table
 from gpuagent_collector.runs.words import distinguishing, name_file, write_command
@@ -163,6 +163,8 @@ def find_next(comparison: Comparison, *, reported: bool = False) -> str | None:
         return write_command("compare", {**request.choice, "--by": None, "--workload": max(runs, key=runs.__getitem__)})
     if workload == SERVING:
         return write_command("serving", request.choice)
+    if layout.facet.name == OF_RANKS and not reported:
+        return write_command("scaling", {"--experiment": request.experiment, "--where": request.where}, workload)
     if not comparison.figures.differs and verdicts != {Verdict.EQUAL}:
         return _next_of_undecided(comparison)
     if layout.facet.name == AT_TIME:
@@ -316,7 +318,7 @@ def first_parts(comparison: Comparison) -> tuple[str, list[Part]]:
         because = reasons[0] if reasons else None
         costs = None if comparison.figures.primary.group == "Cost" else cost_table(comparison)
         tables = [verdicts] if costs is None else [costs, verdicts] if is_cost_first(comparison) else [verdicts, costs]
-        parts: list[Part] = [*tables, *with_bars(because, verdict_legend(comparison))]
+        parts: list[Part] = [*tables, *with_bars(because, layout.facet, verdict_legend(comparison))]
         by = f"Comparison by {layout.facet.spoken}"
         # The table has long names whole.
         is_short = len(by) + len(sides) < _MOST_CHARACTERS

@@ -1,5 +1,6 @@
 """The parts of a difference as a table, a waterfall, and bars in a terminal."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,6 +13,7 @@ from gpuagent_collector.present.panel import Axis, Bar, Panel
 from gpuagent_collector.present.shortening import shorten
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
+from gpuagent_collector.runs.facets import Facet
 from gpuagent_collector.runs.words import percent
 
 
@@ -81,19 +83,21 @@ _LEAST_SHARE = 0.02
 _MOST_CHARACTERS = 24
 
 
-def with_bars(because: Because | None, legend: Legend) -> list[Chart | Legend]:
+def with_bars(because: Because | None, facet: Facet, legend: Legend) -> list[Chart | Legend]:
     """Return a legend below bars of a difference; without bars where no part is shown to be its cause."""
-    bars = draw_bars(because) if because and because.lead else None
+    bars = draw_bars(because, facet) if because and because.lead else None
     if bars is None:
         return [legend]
     return [replace(bars, below=[*bars.below, *filter(None, [legend.line]), ""]), Legend("", legend.text)]
 
 
-def draw_bars(because: Because) -> Chart | None:
+def draw_bars(because: Because, facet: Facet) -> Chart | None:
     """Return both sides as bars of one scale, whose parts add up; None: the parts are factors, which do not."""
     if any(part.unit != because.unit for part in because.parts):
         return None
-    names = shorten([because.baseline, because.side], _MOST_CHARACTERS)
+    sides = because.baseline, because.side
+    are_words = all(re.search("[a-z]", side, re.IGNORECASE) for side in sides)
+    names = shorten(sides if are_words else [*map(facet.name_side, sides)], _MOST_CHARACTERS)
     longest, scale = max(because.medians), notation(because.medians, because.unit)
     marked = [part for part in because.parts if max(part.baseline, part.other) >= _LEAST_SHARE * longest][: len(_MARKS)]
     others = [part for part in because.parts if part not in marked]

@@ -295,7 +295,7 @@ def render(recommendation: Recommendation) -> Answer:
     causes = [because_table(because) for because in recommendation.because if because]
     question = "How" if _is_of_settings(layout.facet) else "Where"
     parts: list[Part] = [_standings(first, layout.facet)]
-    parts += with_bars(recommendation.because[0], _legend(first, recommendation))
+    parts += with_bars(recommendation.because[0], layout.facet, _legend(first, recommendation))
     is_of_all = _is_of_all_settings(recommendation)
     if is_of_all:
         tested = verdict_table(recommendation.tests)

@@ -126,6 +126,9 @@ def can_name(key: str) -> bool:
 # Separates the values of several facets in the name of a side.
 JOINT = " · "
 
+# The facet whose sides have other numbers of GPUs on purpose.
+OF_RANKS = "parameter:ranks"
+
 
 def find_facet(names: str) -> Facet:
     """Return the facet that `--by` names; for several comma-separated names, the combinations of their values.

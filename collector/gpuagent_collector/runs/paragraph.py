@@ -1,8 +1,10 @@
 """Runs in one paragraph: how they ended, their figures, and the command that shows more."""
 
+import json
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from statistics import median
 
 from gpuagent_collector.metrics import ITEMS, METRICS, Metric
@@ -155,4 +157,9 @@ def _next(ask: Ask, runs: Sequence[Run]) -> str:
         has_sides = of_one and ask(f"{_FACETS} AND experiment = ?", [workload, of_one])[0][facet]
         only = f" --experiment {shlex.quote(of_one)}" if of_one and has_sides else ""
         return f"Next: collector compare --workload {shlex.quote(workload)} --by {facet}{only}"
+    given = [json.loads(run.parameters) for run in runs]
+    names = [name for name in dict.fromkeys(chain(*given)) if len({str(each.get(name)) for each in given}) > 1]
+    if len(names) == 1:
+        by = shlex.quote(f"parameter:{names[0]}")
+        return f"Next: collector compare --workload {shlex.quote(workload)} --by {by}"
     return f"Next: collector show {shlex.quote(runs[0].run_id if len(runs) == 1 else workload)}"

@@ -25,7 +25,7 @@ def test_different_hardware_gpu_counts_and_software_on_one_node_a_side_are_warne
     found = warnings(store)
     assert "one_node" in found
     said = " ".join(found.values())
-    for text in ("different numbers of GPUs: alder 1, birch 2", "GPU used", "GPU driver", "Torch version"):
+    for text in ("different numbers of GPUs: 1 on alder, 2 on birch", "GPU used", "GPU driver", "Torch version"):
         assert text in said
 
 
@@ -49,6 +49,16 @@ def test_limits_that_are_compared_are_no_other_difference_and_nothing_is_left_to
     assert "different_specs" not in {caveat.code for caveat in found.caveats}
     assert " --why " not in (find_next(found) or "")
     assert "CPU limit" in warnings(store, by="run")["different_specs"]
+
+
+def test_ranks_that_are_compared_are_no_other_difference(store: SyntheticStore) -> None:
+    node = store.node("alder-node", "alder", gpus=["NVIDIA L4", "NVIDIA L4"])
+    for ranks in (1, 2):
+        for _ in range(4):
+            store.next_run(node, parameters={"ranks": ranks}, gpus=range(ranks), throughput=1000.0 * ranks)
+    found = compared(store, by="parameter:ranks")
+    assert "gpu_counts" not in {caveat.code for caveat in found.caveats}
+    assert find_next(found) == "collector scaling mnist"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from gpuagent_collector.metrics import BY_NAME
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS
 from gpuagent_collector.runs.cells import Block, Cell
 from gpuagent_collector.runs.data import Facts
+from gpuagent_collector.runs.facets import find_facet
 from tests.support.bare_runs import bare_run, no_facts
 
 RUNS = 7
@@ -204,7 +205,7 @@ def test_the_bars_of_a_terminal_are_as_long_as_their_parts_together() -> None:
     before = [make_run(chance, traced=True) for _ in range(RUNS)]
     because = explain(before, [make_run(chance, traced=True, host=40.0) for _ in range(RUNS)])
     assert because is not None
-    chart = draw_bars(because)
+    chart = draw_bars(because, find_facet("platform"))
     assert chart is not None
     first, second = ([line.count(mark) for mark in "█▒░·"] for line in chart.draw(80))
     assert sum(second) > 50

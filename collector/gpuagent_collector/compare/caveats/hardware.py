@@ -11,6 +11,7 @@ from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import notation, significant
 from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.runs.data import Facts, distinct
+from gpuagent_collector.runs.facets import OF_RANKS
 from gpuagent_collector.runs.listing import FOREIGN_SHARE
 from gpuagent_collector.runs.settings import settings_of
 from gpuagent_collector.runs.specs import ARCHITECTURE, set_by
@@ -72,8 +73,9 @@ def gpu_counts(evidence: Evidence) -> Iterator[Caveat]:
     for side, runs in evidence.sides.items():
         found = {len({device["device_id"] for device in of_run}) for of_run in distinct(devices, runs)}
         counts[side] = sorted(found if all(run.run_id in devices for run in runs) else found | {0})
-    if len(set(map(tuple, counts.values()))) > 1:
-        numbers = ", ".join(f"{side} {' or '.join(map(str, found))}" for side, found in counts.items())
+    facet = evidence.layout.facet
+    if len(set(map(tuple, counts.values()))) > 1 and OF_RANKS not in facet.names:
+        numbers = ", ".join(f"{' or '.join(map(str, found))} {facet.where(side)}" for side, found in counts.items())
         yield Caveat(
             code="gpu_counts",
             text=f"the sides used different numbers of GPUs: {numbers}",
