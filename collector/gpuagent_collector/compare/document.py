@@ -161,10 +161,8 @@ def find_next(comparison: Comparison, *, reported: bool = False) -> str | None:
     if layout.facet.describes and len(layout.sides) > 1:
         runs = Counter(run.workload for run in layout.runs)
         return write_command("compare", {**request.choice, "--by": None, "--workload": max(runs, key=runs.__getitem__)})
-    if workload == SERVING:
-        return write_command("serving", request.choice)
-    if layout.facet.name == OF_RANKS and not reported:
-        return write_command("scaling", {"--experiment": request.experiment, "--where": request.where}, workload)
+    if answer := _next_of_own_kind(comparison):
+        return answer
     if not comparison.figures.differs and verdicts != {Verdict.EQUAL}:
         return _next_of_undecided(comparison)
     if layout.facet.name == AT_TIME:
@@ -191,6 +189,16 @@ def find_next(comparison: Comparison, *, reported: bool = False) -> str | None:
         return write_command("profile", named, sides=layout.sides)
     asked = {**request.choice, "--metric": request.metric, **prices}
     return write_command("report", asked, name_file("report.html"), sides=request.values)
+
+
+def _next_of_own_kind(comparison: Comparison) -> str | None:
+    """Return the command whose answer is for such runs alone: of servers, or of ranks; None: there is none."""
+    request, workload = comparison.request, comparison.layout.blocks[0].workload
+    if workload == SERVING:
+        return write_command("serving", request.choice)
+    if comparison.layout.facet.name == OF_RANKS:
+        return write_command("scaling", {"--experiment": request.experiment, "--where": request.where}, workload)
+    return None
 
 
 def _next_of_nodes(comparison: Comparison) -> str | None:
