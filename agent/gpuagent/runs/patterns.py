@@ -71,7 +71,7 @@ class Template:
             matched = part.expression.search(line, at)
             if matched is None:
                 return None
-            found.update(zip(part.names, _numbers(matched), strict=True))
+            found.update(zip(part.names, (float(text.replace(",", "")) for text in matched.groups()), strict=True))
             at = matched.end()
         return found
 
@@ -94,27 +94,18 @@ def _compile(pieces: list[str]) -> list[_Part]:
     return [part for part in parts if part.expression.pattern]
 
 
-def _numbers(matched: re.Match[str]) -> list[float]:
-    return [float(text.replace(",", "")) for text in matched.groups()]
-
-
-class LossLine:
+class LossLine(Template):
     """A line with the number of a step or an epoch and then its loss, however a program writes them."""
 
-    # Of `loss` and `Loss`.
-    sign = "oss"
-
     def __init__(self, words: str) -> None:
-        """Compile the expression for lines that count with one of `words`, which are separated by `|`."""
-        others = "".join(rf"(?<!{other}[ _])" for other in ("val", "valid", "validation", "eval", "test"))
-        counted = rf"(?<![a-z])(?:{words})[ \t:=#\[(]{{1,9}}{_NUMBER}\b"
-        loss = rf"(?<![a-z]){others}loss[ \t:=(]{{1,9}}{_NUMBER}"
-        self._expression = re.compile(rf"{counted}.{{0,200}}?{loss}", re.IGNORECASE)
-
-    def match(self, line: str) -> dict[str, float] | None:
-        """Return the step and the loss in `line`, NaN and infinity included; None: it does not match."""
-        matched = self._expression.search(line) if self.sign in line else None
-        return dict(zip(("step", "loss"), _numbers(matched), strict=True)) if matched else None
+        """Compile the expressions for lines that count with one of `words`, which are separated by `|`."""
+        others = "".join(rf"(?<!{other}[ _-])" for other in ("val", "valid", "validation", "dev", "eval", "test"))
+        # Of `loss` and `Loss`.
+        self.sign = "oss"
+        self._parts = [
+            _Part(re.compile(rf"(?<![a-z])(?:{words})['\" \t:=#\[(]{{1,9}}{_NUMBER}\b", re.IGNORECASE), ("step",)),
+            _Part(re.compile(rf"(?<![a-z]){others}loss['\" \t:=(]{{1,9}}{_NUMBER}", re.IGNORECASE), ("loss",)),
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +122,8 @@ class Pattern:
     """
 
     name: str
-    steps: tuple[Template | LossLine, ...]
-    metrics: tuple[Template | LossLine, ...] = ()
+    steps: tuple[Template, ...]
+    metrics: tuple[Template, ...] = ()
     is_bar: bool = False
     rank: int = 0
     asked: str | None = None

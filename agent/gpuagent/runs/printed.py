@@ -16,7 +16,7 @@ from typing import Any
 
 from gpuagent.environments.support.common import read_run_file
 from gpuagent.runs.output import STREAMS
-from gpuagent.runs.patterns import MAX_LINE_CHARACTERS, LossLine, Pattern, Template, metrics_of
+from gpuagent.runs.patterns import MAX_LINE_CHARACTERS, Pattern, Template, metrics_of
 
 # The events that are made of the output, read like those of a rank.
 PRINTED_FILE = "printed.jsonl"
@@ -275,7 +275,7 @@ class PrintedSteps:
             file.writelines(json.dumps(event, allow_nan=False) + "\n" for event in events)
 
 
-def _first_match(templates: Sequence[Template | LossLine], line: str) -> dict[str, float] | None:
+def _first_match(templates: Sequence[Template], line: str) -> dict[str, float] | None:
     return next((values for template in templates if (values := template.match(line)) is not None), None)
 
 
