@@ -4,9 +4,9 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -36,7 +36,7 @@ from gpuagent_collector.present.answer import Answer, Section, Verbatim
 from gpuagent_collector.present.human import duration, notation
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask, Recorder, literal
-from gpuagent_collector.query.named_runs import NamedRun, find_run
+from gpuagent_collector.query.named_runs import NamedRun, find_run, find_run_ids
 from gpuagent_collector.runs.arguments import SUITE, in_order
 from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Layout, first_few
 from gpuagent_collector.runs.data import Run
@@ -334,9 +334,10 @@ def answer_show(ask: Ask, *, names: Sequence[str], **asked: Any) -> Answer:
     """
     if names[1:]:
         runs = {run.run_id for run in find_runs(ask, find_facet("platform"), workload=None, experiment=None)}
-        whole = [named.run_id for named in map(partial(find_run, ask), names)]
-        by, sides = ({"--by": "run"}, whole) if runs.issuperset(whole) else ({}, names)
-        raise MisuseError(f"one name at a time; to compare them: `{write_command('compare', by, sides=sides)}`")
+        with suppress(MisuseError):  # the runs of a workload begin with its name
+            names = find_run_ids(ask, names)
+        by = {"--by": "run"} if runs.issuperset(names) else {}
+        raise MisuseError(f"one name at a time; to compare them: `{write_command('compare', by, sides=names)}`")
     name = names[0] if names else None
     return render(study_show(ask, name, Request(**asked, every_chart=asked["everything"])))
 

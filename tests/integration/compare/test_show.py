@@ -69,6 +69,12 @@ def test_of_two_beginnings_of_runs_the_command_that_compares_them_has_whole_name
     assert "--by run alpha-1f2e beta-5b4c`" in err
 
 
+def test_of_two_workloads_with_many_runs_the_command_that_compares_them_is_named(call: Collector) -> None:
+    code, _, err = call("show", "run", "mnist")
+    assert code == 2
+    assert " run mnist`" in err
+
+
 def test_each_gpu_and_rank_has_a_column_and_a_curve(call: Collector) -> None:
     code, out, _ = call("show", "run-4", "--each", "gpu")
     assert code == 0
