@@ -78,8 +78,8 @@ class Question(Choice):
 
     def level(self, repeats: int = 0) -> float:
         """Return the lowest level in Holm's procedure; more repeats than those of the last look have more looks."""
-        looks = self.looks if repeats <= max(self.looks, default=repeats) else plan_looks(repeats)
-        return self.alpha / (self.comparisons * max(1, len(looks)))
+        later = plan_looks(repeats) if repeats > max(self.looks, default=repeats) else ()
+        return self.alpha / (self.comparisons * max(1, len(self.looks), len(later)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -504,7 +504,7 @@ def answer(plan: Plan) -> str:
     command, made, left_out = _next(plan)
     made_blocks = plan.blocks if plan.question.looks else plan.blocks[:1]
     effects = [each.least_effect(_rounds(plan), plan.question) for each in made_blocks]
-    effect = None if None in effects else max(filter(None, effects))
+    effect = None if None in effects else max(each or 0.0 for each in effects)
     if command and plan.recorded.lacking:
         sentences.append(plan.recorded.lacking)
     if command and effect is not None:

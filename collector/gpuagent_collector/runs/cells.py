@@ -170,7 +170,7 @@ class Layout:
     def looks(self) -> int:
         """The number of looks after which an experiment of these runs could stop; 1: it could not stop early."""
         rules = {run.until for block in self.blocks for cell in block.cells for run in cell.runs if run.until}
-        return max((len(read_rule(rule)[1]) for rule in rules), default=1)
+        return max((1, *(len(read_rule(rule)[1]) for rule in rules)))
 
     def runs_of(self, side: str) -> tuple[Run, ...]:
         """Return the succeeded runs of a side over all blocks."""

@@ -309,6 +309,18 @@ def test_a_built_in_workload_is_repeated_with_the_parameters_that_it_was_given(s
         assert "vgg16 --param ranks=4 " in answered.next
 
 
+def test_runs_that_are_all_equal_are_planned_too(store: SyntheticStore) -> None:
+    node = store.node("elm", "lab")
+    for repeat in range(1, 6):
+        store.next_run(node, workload="vgg16", experiment="e", repeat=repeat, throughput=1000.0)
+    assert plan.render(plan.plan_repeats(store.ask, plan.Question())).text
+
+
+def test_more_repeats_never_have_fewer_looks() -> None:
+    question = plan.Question(looks=(8, 9, 10, 11, 12))
+    assert question.level(13) <= question.level(12)
+
+
 @pytest.mark.parametrize("effect", [0.5, 0.01])
 def test_runs_with_planned_looks_are_planned_with_looks(store: SyntheticStore, effect: float) -> None:
     node = store.node("alder", "lab")
