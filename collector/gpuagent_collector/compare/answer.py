@@ -207,36 +207,31 @@ def say_parts(comparison: Comparison, parts: str) -> tuple[str, Table]:
     of_blocks = [_parts_by_name(block, comparison) for _, block in blocks]
     taken = Counter(part for of_block in of_blocks for part in of_block)
     found: dict[Metric, tuple[float, str]] = {}
-    rows: list[dict[str, Any]] = []
+    rows: dict[str, dict[str, str]] = {}
     for (name, block), of_block in zip(blocks, of_blocks, strict=True):
-        known = {row.metric.name: row for row in shown_rows(block, comparison)}
         titles = {part: f"{name}: {part}" if taken[part] > 1 else part for part in of_block}
-        for metric in METRICS:
-            values = {part: each[metric.name].median for part, each in of_block.items() if metric.name in each}
-            if not values or metric.name not in known:
+        rows |= {title: {"title": title} for title in titles.values()}
+        for metric, write in ((row.metric, in_unit(row.unit)) for row in shown_rows(block, comparison)):
+            medians = ((titles[part], of_part.get(metric.name)) for part, of_part in of_block.items())
+            values = {title: figure.median for title, figure in medians if figure}
+            if not values:
                 continue
             low, high = min(values, key=values.__getitem__), max(values, key=values.__getitem__)
             distance = (values[high] - values[low]) / (100 if metric.unit == "percent" else values[high] or 1)
-            write = in_unit(known[metric.name].unit)
-            ends = " to ".join(f"{write(values[part])} ({titles[part]})" for part in (low, high))
-            said = f"{spoken(metric, None)}: {ends}"
-            found[metric] = max(found.get(metric, (-1.0, "")), (distance, said))
-        rows += [{"title": titles[part], "figures": of_block[part], "known": known} for part in of_block]
+            ends = " to ".join(f"{write(values[title])} ({title})" for title in (low, high))
+            found[metric] = max(found.get(metric, (-1.0, "")), (distance, f"{spoken(metric, None)}: {ends}"))
+            for title, value in values.items():
+                rows[title][metric.name] = write(value)
     metrics = sorted(found, key=lambda metric: -found[metric][0])[:_MOST_COLUMNS]
-
-    def written(metric: Metric, row: Mapping[str, Any]) -> str | None:
-        figure = row["figures"].get(metric.name)
-        return in_unit(row["known"][metric.name].unit)(figure.median) if figure else None
-
     columns = [Column(None, "", "title", left=True)]
-    columns += [Column(None, metric.title, partial(written, metric)) for metric in metrics]
+    columns += [Column(None, metric.title, metric.name) for metric in metrics]
     sentence = ""
-    if len(rows) > len(blocks):
+    if metrics and len(rows) > len(blocks):
         distance, said = found[metrics[0]]
         parts = f"{parts} of one setting" if len(blocks) > 1 else parts
         alike = f"No figure of the {parts} differs by more than {percent(_ALIKE)}."
         sentence = alike if distance < _ALIKE else f"The {parts} differ most in {said}."
-    return sentence, Table(columns if metrics else [], rows)
+    return sentence, Table(columns if metrics else [], [*rows.values()])
 
 
 def _parts_by_name(block: BlockFigures, comparison: Comparison) -> dict[str, Mapping[str, Figure]]:
