@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import median
 from typing import Any
 
@@ -477,16 +477,18 @@ def _select(series: Series, every: Sequence[Series]) -> tuple[dict[str, object],
         return {**json.loads(one.parameters), "command": one.like.identity, **facets, "node": one.node}
 
     others = [one for one in every if one.workload == series.workload and one is not series]
+    given = [*map(settings, others)]
     parameters, conditions = dict[str, object](), list[str]()
-    for name, value in telling(settings(series), map(settings, others)).items():
+    for name, value in telling({**dict.fromkeys(chain(*given)), **settings(series)}, given).items():
         if name == "command":
             differing = [one.command for one in others if one.like.identity != value]
             conditions.append(_match_command(series.command, differing))
         elif name == "node":
-            known = f"(SELECT session_id FROM sessions WHERE hostname = {literal(series.node)})"  # noqa: S608 - printed
+            nodes = ", ".join(map(literal, series.node.split(", ")))
+            known = f"(SELECT session_id FROM sessions WHERE hostname IN ({nodes}))"  # noqa: S608 - printed
             conditions.append(f"session_id IN {known}")
         elif name in _COLUMNS:
-            conditions.append(f"{name} = {literal(str(value or 'none'))}")
+            conditions.append(f"{name} = {literal(str(value))}" if value else f"coalesce({name}, 'none') = 'none'")
         elif value is None:
             conditions.append(f"json_extract_string(parameters, {literal(name)}) IS NULL")
         else:

@@ -257,6 +257,24 @@ def test_of_several_changes_the_newest_is_compared_without_the_runs_before_the_l
     assert (code, round(test["estimate"])) == (0, 4)
 
 
+@pytest.mark.parametrize("others", [{"parameters": {"batch_size": 64, "amp": True}}, {"limits": "cpus=2"}])
+def test_runs_with_a_setting_that_the_changed_ones_lack_are_left_out(
+    collector: Collector, tmp_path: Path, others: dict[str, Any]
+) -> None:
+    path = tmp_path / "runs.duckdb"
+    with synthetic(path) as store:
+        node = store.node("new", "fleet")
+        for number in range(20):
+            rate = 1000.0 + number % 2
+            store.next_run(node, throughput=rate if number < 10 else rate / 2, parameters={"batch_size": 64})
+            store.next_run(node, throughput=rate, **{"parameters": {"batch_size": 64}, **others})
+        history = study_history(store.ask, HistoryRequest(workload="mnist"))
+    ((series, *_),) = history.changes
+    name, *words = shlex.split(render(history).next or "")[1:]
+    (block,) = json.loads(collector(name, path, *words, "--format", "json", columns=80)[1])["blocks"]
+    assert set(block["runs"]["before"] + block["runs"]["after"]) == set(series.run_ids)
+
+
 def settings_of_programs(batch: int) -> dict[str, Any]:
     command = json.dumps(["python", "/home/me/train.py", "--batch-size", str(batch), "--workers", "32"])
     return {"workload": "train.py", "parameters": {}, "command": command}
