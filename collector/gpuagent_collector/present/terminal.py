@@ -21,7 +21,7 @@ from rich.text import Text
 
 from gpuagent_collector.present.answer import Answer, Bullets, Command, Part, Verbatim
 from gpuagent_collector.present.chart import Chart
-from gpuagent_collector.present.table import Grid
+from gpuagent_collector.present.table import Grid, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_common.connection import WHOLE_ANSWER_VARIABLE
 from gpuagent_common.text import harmless
@@ -61,18 +61,17 @@ def print_answer(console: Console, answer: Answer) -> None:
     A first screen without room leaves out the second of two warnings, then a spare legend, then rows of tables that can
     shrink, then the command that prints the rest.
     """
-    whole = os.environ.get(WHOLE_ANSWER_VARIABLE)
-    narrower = [{"spare": False, "rows": rows} for rows in (None, *_FEWER_ROWS)]
-    tried: list[dict[str, Any]] = [{"warnings": 2}, {}, *narrower, {**narrower[-1], "whole": whole and ""}]
-    for room in tried:
-        room = {"warnings": 1, "whole": whole, **room}  # noqa: PLW2901
+    usual: dict[str, Any] = {"warnings": 1, "whole": os.environ.get(WHOLE_ANSWER_VARIABLE)}
+    can_shrink = any(isinstance(part, Table) and part.can_shrink for part in answer.parts)
+    fewer = [usual | {"spare": False, "rows": rows} for rows in (None, *(_FEWER_ROWS if can_shrink else ()))]
+    for room in (usual | {"warnings": 2}, usual, *fewer, fewer[-1] | {"whole": usual["whole"] and ""}):
         with console.capture() as capture:
             _print_document(console, answer, room)
         # A word in quotes may be longer than a line.
         widths = (Text.from_ansi(line).cell_len for line in capture.get().splitlines())
         if answer.everything or sum(max(1, ceil(width / console.width)) for width in widths) <= _FIRST_LINES:
             break
-    _print_document(console, answer, room)
+    console.out(capture.get(), end="", highlight=False)
 
 
 def _print_document(console: Console, answer: Answer, room: Mapping[str, Any]) -> None:
