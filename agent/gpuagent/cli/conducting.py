@@ -47,7 +47,7 @@ class RunLines:
         self._places = {(trial.cell.key, trial.repeat): at for at, trial in enumerate(self._counted, start=1)}
         self._notices: set[str] = set()
         self._current: Trial | None = None
-        # That the current run runs, once it does.
+        # The update with which the current run started, once it has.
         self._running: RunUpdate | None = None
         self._live: OutputCopy | None = None
 

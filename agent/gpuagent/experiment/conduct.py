@@ -34,7 +34,7 @@ class Done:
     status: str
     seconds: float
     gpu_joules: float | None
-    # The platform and the node it was made as; None: in a journal of before, of any.
+    # The platform and the node; None: an older journal, which counts for any.
     place: str | None = None
 
 
@@ -47,7 +47,7 @@ class Journal:
         whole: the experiment of the file.
         part: what is made of it now; None: all.
         lacking: why this node skips cells, by their keys.
-        place: the platform and the node of its runs: as another one, each run is made again; None: does not matter.
+        place: the platform and the node of its runs; on another one each run is made again; None: unknown.
 
     Raises:
         MisuseError: the file is of another plan with the same name.
