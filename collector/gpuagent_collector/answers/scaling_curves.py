@@ -321,9 +321,10 @@ def _row(row: Row, baseline: Row, measures: Sequence[Measure]) -> RowFigures:
     low, high = median_interval(values) or (None, None)
     of_runs = {measure.name: [measure.of(trial.metrics) for trial in row.trials] for measure in measures}
     known = {name: [value for value in found if value is not None] for name, found in of_runs.items()}
-    speed_up = efficiency = verdict = None
+    speed_up = efficiency = verdict = sides = None
     if values and row is not baseline:
-        (judgement,) = judge([_sides(baseline, row)])
+        sides = _sides(baseline, row)
+        (judgement,) = judge([sides])
         speed_up, verdict, factor = judgement.shift, judgement.verdict, baseline.ranks / row.ranks
         least, most = (None if end is None else end * factor for end in (speed_up.low, speed_up.high))
         efficiency = replace(speed_up, estimate=speed_up.estimate * factor, low=least, high=most)
@@ -333,7 +334,7 @@ def _row(row: Row, baseline: Row, measures: Sequence[Measure]) -> RowFigures:
         low=low,
         high=high,
         speed_up=speed_up,
-        pairs=len(_find_pairs(baseline, row)) if speed_up and speed_up.matched else None,
+        pairs=len(sides.baseline) if sides and sides.matched else None,
         verdict=verdict,
         efficiency=efficiency,
         measures={name: median(found) for name, found in known.items() if found},
@@ -342,17 +343,13 @@ def _row(row: Row, baseline: Row, measures: Sequence[Measure]) -> RowFigures:
 
 def _sides(baseline: Row, row: Row) -> Sides:
     """Return the throughputs of two rows: of pairs where an experiment made enough of them, as `compare` does."""
-    pairs = _find_pairs(baseline, row)
+    both = baseline, row
+    pairs = match_runs(*(Cell(side="", runs=tuple(trial.run for trial in each.trials), others={}) for each in both))
     if len(pairs) < least_pairs(1):
         return Sides(_throughputs(baseline), _throughputs(row))
-    of_run = {trial.run.run_id: trial.metrics["throughput"] for trial in (*baseline.trials, *row.trials)}
+    of_run = {trial.run.run_id: trial.metrics["throughput"] for each in both for trial in each.trials}
     before, after = zip(*((of_run[one.run_id], of_run[two.run_id]) for one, two in pairs), strict=True)
     return Sides(before, after, matched=True)
-
-
-def _find_pairs(*rows: Row) -> list[tuple[Run, ...]]:
-    cells = (Cell(side=str(row.ranks), runs=tuple(trial.run for trial in row.trials), others={}) for row in rows)
-    return match_runs(*cells)
 
 
 def _throughputs(row: Row) -> list[float]:
