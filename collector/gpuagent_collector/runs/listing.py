@@ -93,7 +93,7 @@ def _is_named(name: str) -> str:
 def run_columns(rows: Sequence[Mapping[str, Any]], *, whole: bool = False) -> list[ListColumn]:
     """Return the columns of the list of runs; those of texts only where a row has one.
 
-    Long texts are below their rows if they shall be `whole`, else cut.
+    `whole`: long texts are below their rows, not cut.
     """
     now = utc_now()
     settings = _differing(rows, lambda row: read_object(row["parameters"], "parameters")) | _commands_apart(rows)
@@ -159,11 +159,8 @@ def _cut_settings(texts: Sequence[str], most: int) -> Sequence[str]:
 
 def _cut_names(run_ids: Sequence[str], most: int) -> Sequence[str]:
     """Return identities of at most so many characters, each with its last part, which is its own."""
-    cut = []
-    for run_id in run_ids:
-        end = run_id[-_OWN_PART:]
-        cut.append(run_id if len(run_id) <= most else f"{run_id[: most - len(end) - 1]}{CUT}{end}")
-    return cut
+    begin = most - _OWN_PART - 1
+    return [each if len(each) <= most else f"{each[:begin]}{CUT}{each[-_OWN_PART:]}" for each in run_ids]
 
 
 def _differing(

@@ -12,6 +12,7 @@ from gpuagent_collector.present.human import duration, notation, significant
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import identify_command
 from gpuagent_collector.runs.data import Facts, Run
+from gpuagent_collector.runs.facets import can_name
 from gpuagent_collector.runs.words import statuses
 from gpuagent_common.text import counted
 
@@ -159,7 +160,6 @@ def _next(ask: Ask, runs: Sequence[Run]) -> str:
         return f"Next: collector compare --workload {shlex.quote(workload)} --by {facet}{only}"
     given = [json.loads(run.parameters) for run in runs]
     names = [name for name in dict.fromkeys(chain(*given)) if len({str(each.get(name)) for each in given}) > 1]
-    if len(names) == 1:
-        by = shlex.quote(f"parameter:{names[0]}")
-        return f"Next: collector compare --workload {shlex.quote(workload)} --by {by}"
+    if len(names) == 1 and can_name(names[0]):
+        return f"Next: collector compare --workload {shlex.quote(workload)} --by parameter:{names[0]}"
     return f"Next: collector show {shlex.quote(runs[0].run_id if len(runs) == 1 else workload)}"
