@@ -26,10 +26,8 @@ def say_choice(comparison: Comparison, request: Request) -> str:
     if chosen != request.experiment:
         (_, most), *others = comparison.experiments
         alike = 1 + sum(number == most for _, number in others)
-        which = (
-            "experiment with the most runs" if alike == 1 else f"newest of {alike} experiments with {most} runs each"
-        )
-        names = first_few([name for name, _ in others], most=2)
+        which = f"newest of {alike} experiments with {most} runs each" if alike > 1 else "experiment with the most runs"
+        names = first_few([name for name, _ in others])
         return f"This is {chosen}, the {which}{f'; --experiment NAME takes another: {names}' if names else ''}."
     return f"All runs are on {layout.runs[0].platform}, so they are compared by {layout.facet.spoken}."
 

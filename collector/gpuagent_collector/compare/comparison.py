@@ -144,15 +144,8 @@ def _divide_at(runs: Sequence[Run], time: datetime) -> Mapping[str, list[Run]]:
 _FIRST = sorted(
     {
         *(*DEFAULT_PRIMARIES, *OF_DISTURBANCES, *OF_SPLITS, "client_limited", "gpu_clock_unexplained_percent"),
-        *(
-            "accuracy",
-            "gpu_idle_percent",
-            "loss",
-            "measure_seconds",
-            "steady_throughput",
-            "steps_before_steady",
-            "timed_throughput",
-        ),
+        *("gpu_idle_percent", "measure_seconds", "steady_throughput", "steps_before_steady", "timed_throughput"),
+        *("accuracy", "loss"),
     }
 )
 

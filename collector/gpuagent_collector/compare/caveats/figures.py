@@ -229,10 +229,10 @@ def losses_differ(evidence: Evidence) -> Iterator[Caveat]:
     learned = [name for name in _LEARNED if name != evidence.figures.primary.name]
     for test, name in product(evidence.figures.tests, learned):
         runs = [test.block.cell(figure.side).runs for figure in (test.baseline, test.other)]
-        # A workload of ours trains for a time, if nothing else is asked for, and then the faster one gets further.
-        is_own = all(run.command for each in runs for run in each)
+        # Built-in workloads train for a time, if nothing else is asked for, and then the faster one gets further.
+        are_programs = all(run.command for each in runs for run in each)
         first, second = (evidence.facts.values(each, name) for each in runs)
-        if is_own and first and second and _are_apart(first, second):
+        if are_programs and first and second and _are_apart(first, second):
             values = [significant(float(np.median(each))) for each in (first, second)]
             yield Caveat(
                 code="losses_differ",
