@@ -502,21 +502,25 @@ def answer(plan: Plan) -> str:
         sentences.append(f"No throughput is known of {first_few(plan.lacking)}; --metric run_seconds plans durations.")
     first = plan.blocks[0]
     command, made, left_out = _next(plan)
+    is_launched = command is not None and command.startswith("collector launch")
+    number = len(plan.recorded.nodes) if is_launched else 1
+    # Each node makes as many.
+    rounds = ceil(_rounds(plan) / number) * number
     made_blocks = plan.blocks if plan.question.looks else plan.blocks[:1]
-    effects = [each.least_effect(_rounds(plan), plan.question) for each in made_blocks]
+    effects = [each.least_effect(rounds, plan.question) for each in made_blocks]
     effect = None if None in effects else max(each or 0.0 for each in effects)
     if command and plan.recorded.lacking:
         sentences.append(plan.recorded.lacking)
     if command and effect is not None:
         nodes = f" on {' and '.join(first_few(plan.recorded.nodes).rsplit(', ', 1))}" if plan.recorded.nodes else ""
-        there = f", run{nodes}," if nodes and not command.startswith("collector launch") else ""
-        new = f"The next command{there} makes {_rounds(plan)} runs"
+        there = f", run{nodes}," if nodes and not is_launched else ""
+        new = f"The next command{there} makes {rounds} runs"
         least = f"{_share(effect)} or more"
         of = f" of {_name(first, plan)}" if blocks[1:] else ""
         if plan.question.looks:
             width = read_rule(plan.recorded.rule)[0].replace("%", " %")
             sentences.append(
-                f"The next command{there} makes up to {_rounds(plan)} runs a side, which show {least}. It stops at "
+                f"The next command{there} makes up to {rounds} runs a side, which show {least}. It stops at "
                 f"the first planned look with intervals as narrow as {width}, as these runs do."
             )
         elif made == 1:

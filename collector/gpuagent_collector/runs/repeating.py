@@ -12,7 +12,7 @@ from gpuagent_collector.runs.arguments import USUAL_REPEATS, Command, parse_argu
 from gpuagent_collector.runs.arguments import repeat_command as command_with
 from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.runs.facets import JOINT, Facet
-from gpuagent_common.looks import RULE_LABEL, read_rule
+from gpuagent_common.looks import FIRST_LOOK, RULE_LABEL, read_rule
 from gpuagent_common.naming import RESERVED_LABELS
 from gpuagent_common.program_name import name_programs
 from gpuagent_common.text import harmless
@@ -116,7 +116,8 @@ class Recorded:
     def _until(self, repeats: int | None, *, is_varied: bool) -> list[str]:
         """Return the option by which so many repeats stop as early as the stored ones could; one side never stops."""
         has_sides = is_varied or len(self.environments) > 1
-        return ["--until", read_rule(self.rule)[0]] if self.rule and repeats and has_sides else []
+        may_stop = has_sides and (repeats or 0) > FIRST_LOOK
+        return ["--until", read_rule(self.rule)[0]] if self.rule and may_stop else []
 
     def launch_command(self, command: Command, workload: str, repeats: int, nodes: Sequence[str] = ()) -> str | None:
         """Return the command that makes new runs of one command on nodes, or on those of the runs, by their agents.
@@ -150,7 +151,7 @@ class Recorded:
         if len(self.inputs) > 1:
             return None
         options = [*self._until(repeats, is_varied=len(set(commands)) > 1), *self.options]
-        options = [*options, *self._of_program(commands, workload)] if all(commands) else [*self.parameters, *options]
+        options = options + self._of_program(commands, workload) if all(commands) else [*self.parameters, *options]
         return command_with(commands, workload, repeats, options, *self.inputs)
 
 

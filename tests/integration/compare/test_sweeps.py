@@ -337,6 +337,8 @@ def test_runs_with_planned_looks_are_planned_with_looks(store: SyntheticStore, e
     rendered = plan.render(planned)
     assert rendered.next
     assert f"--rounds {max(12, needed)} --until 5% " in rendered.next
+    # A bench with fewer rounds refuses to stop early.
+    assert "--until" not in str(planned.recorded.repeat_command(planned.commands, "train.py", 8))
 
 
 def test_a_built_in_workload_with_planned_looks_is_varied_again(store: SyntheticStore) -> None:
@@ -368,6 +370,8 @@ def test_new_runs_of_other_nodes_are_launched_there(store: SyntheticStore) -> No
     planned = plan.render(plan.plan_repeats(store.ask, plan.Question(effects=(0.01,))))
     assert (planned.next or "").startswith(there)
     assert "on elm and oak; with as many on the other side" in planned.text
+    repeats = int(str(planned.next).partition("--repeat ")[2].partition(" ")[0])
+    assert f"makes {2 * repeats} runs" in planned.text
 
 
 def test_a_ladder_changes_one_argument_after_the_other(store: SyntheticStore) -> None:
