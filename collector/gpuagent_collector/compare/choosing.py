@@ -1,6 +1,6 @@
 """The choice of what is compared: of sides where none was named, and of one experiment among several."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -135,12 +135,10 @@ def rank_experiments(layout: Layout) -> Sequence[tuple[str, int]]:
 
 
 def _by_size(layout: Layout) -> Sequence[tuple[str, int]]:
-    """Return the experiments and their numbers of runs, the largest first, of several as large the newest."""
-    runs: Counter[str] = Counter()
-    newest: dict[str, datetime] = {}
+    """Return the experiments and their numbers of runs, the largest first, and the newest of equally large ones."""
+    begins: dict[str, list[datetime]] = defaultdict(list)
     for run in layout.runs:
         if run.experiment is not None:
-            runs[run.experiment] += 1
-            begin = run.started_at or datetime.min  # noqa: DTZ901 - as the store's
-            newest[run.experiment] = max(begin, newest.get(run.experiment, begin))
-    return sorted(runs.items(), key=lambda each: (each[1], newest[each[0]]), reverse=True)
+            begins[run.experiment].append(run.started_at or datetime.min)  # noqa: DTZ901 - as the store's
+    ordered = sorted(begins.items(), key=lambda each: (len(each[1]), max(each[1])), reverse=True)
+    return [(name, len(of_one)) for name, of_one in ordered]
