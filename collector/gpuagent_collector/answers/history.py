@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
@@ -236,6 +236,7 @@ def _make_series(
     # Facts of several nodes, as jobs have them, differ without any change.
     nodes = len({run.nodes for run in runs})
     releases = find_releases(runs, states) if nodes == 1 else []
+    changed = Counter(release.event for _, release in releases)
     times = [run.started_at for run in runs if run.started_at]
     levels: list[Level] = []
     for start, end, p_value in zip([0, *ends[:-1]], ends, p_values, strict=True):
@@ -244,8 +245,7 @@ def _make_series(
         near = range(starts[start - 1] + 1, starts[start + 1] + 1) if p_value is not None else range(0)
         there = [release for index, release in releases if index in near]
         # What changed only here divides the runs as the levels do.
-        exact = {release.event for index, release in releases if index == starts[start] and p_value is not None}
-        only = [event for event in exact if sum(release.event == event for _, release in releases) == 1]
+        only = (release.event for index, release in releases if index == starts[start] and changed[release.event] == 1)
         levels.append(
             Level(
                 first=times[first],
@@ -257,7 +257,7 @@ def _make_series(
                 highest=max(values[start:end]),
                 p_value=p_value,
                 releases=tuple(there),
-                event=next((release.event for release in there if release.event in only), None),
+                event=None if p_value is None else next(only, None),
             )
         )
     beside = {release for one in levels for release in one.releases}

@@ -151,14 +151,14 @@ def _commands_apart(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _cut_settings(texts: Sequence[str], most: int) -> Sequence[str]:
-    """Return settings of at most so many characters, by that in which they differ, which most do at their ends."""
+    """Return settings of at most `most` characters, cut where they do not differ, or else to their ends."""
     known = [text for text in texts if text != ABSENT]
     short = {ABSENT: ABSENT, **dict(zip(known, shorten(known, most), strict=True))}
     return [text if len(text) <= most else f"{CUT}{text[1 - most :]}" for text in map(short.__getitem__, texts)]
 
 
 def _cut_names(run_ids: Sequence[str], most: int) -> Sequence[str]:
-    """Return identities of at most so many characters, each with its last part, which is its own."""
+    """Return identities of at most `most` characters, each with its last part, which is its own."""
     begin = most - _OWN_PART - 1
     return [each if len(each) <= most else f"{each[:begin]}{CUT}{each[-_OWN_PART:]}" for each in run_ids]
 
