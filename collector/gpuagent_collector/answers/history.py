@@ -484,8 +484,9 @@ def _select(series: Series, every: Sequence[Series]) -> tuple[dict[str, object],
             differing = [one.command for one in others if one.like.identity != value]
             conditions.append(_match_command(series.command, differing))
         elif name == "node":
-            nodes = ", ".join(map(literal, series.node.split(", ")))
-            known = f"(SELECT session_id FROM sessions WHERE hostname IN ({nodes}))"  # noqa: S608 - printed
+            nodes = [literal(node) for node in series.node.split(", ")]
+            is_there = f"IN ({', '.join(nodes)})" if nodes[1:] else f"= {nodes[0]}"
+            known = f"(SELECT session_id FROM sessions WHERE hostname {is_there})"  # noqa: S608 - printed
             conditions.append(f"session_id IN {known}")
         elif name in _COLUMNS:
             conditions.append(f"{name} = {literal(str(value))}" if value else f"coalesce({name}, 'none') = 'none'")
