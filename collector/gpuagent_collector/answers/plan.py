@@ -225,9 +225,10 @@ def _find_varied(blocks: Sequence[Block]) -> Mapping[str, Sequence[str]]:
 def _find_looks(runs: Sequence[Run], blocks: Sequence[Block], varied: Mapping[str, Sequence[str]]) -> tuple[int, ...]:
     """Return the looks that all runs were planned with, if one command makes such runs again."""
     rules, platforms = {run.until for run in runs}, {run.platform for run in runs}
-    if len(rules) != 1 or len(platforms) > 1 or (blocks[1:] and not varied):
-        return ()
-    return read_rule(*rules)[1]
+    sides = {(run.command, run.environment, run.image) for run in runs}
+    # With one side alone nothing stops early.
+    is_again = varied or len(sides) > len(blocks) == 1
+    return read_rule(*rules)[1] if len(rules) == len(platforms) == 1 and is_again else ()
 
 
 def find_plan_caveats(planned: Sequence[Run], runs: Sequence[Run], facts: Facts) -> Iterator[Caveat]:

@@ -339,6 +339,8 @@ def test_runs_with_planned_looks_are_planned_with_looks(store: SyntheticStore, e
     assert f"--rounds {max(12, needed)} --until 5% " in rendered.next
     # A bench with fewer rounds refuses to stop early.
     assert "--until" not in str(planned.recorded.repeat_command(planned.commands, "train.py", 8))
+    one_side = plan.render(plan.plan_repeats(store.ask, plan.Question(where="list_contains(command::VARCHAR[], '32')")))
+    assert "planned look" not in one_side.text + str(one_side.next)
 
 
 def test_a_built_in_workload_with_planned_looks_is_varied_again(store: SyntheticStore) -> None:
