@@ -33,6 +33,10 @@ class Condition(str):
         return made
 
 
+# A comment, which would go on to the end of a command's line; no `--` within quotes is one.
+_COMMENT, _QUOTED = re.compile(r"""('[^']*'|"[^"]*")|--[^\n]*"""), r"\1"
+
+
 def narrow(where: str | None, parameters: Mapping[str, object], conditions: Sequence[str]) -> Condition | None:
     """Return a condition on runs with further values of parameters and SQL conditions; None: there is none at all."""
     words = list(where.words) if isinstance(where, Condition) else ["--where", where] if where else []
@@ -40,8 +44,7 @@ def narrow(where: str | None, parameters: Mapping[str, object], conditions: Sequ
     words = words[: len(words) - 2 * len(given)]
     for name, value in parameters.items():
         words += ["--param", f"{name}={write_value(value)}"]
-    # The end of the line closes a comment of the user's.
-    texts = [f"({text}\n)" if "--" in text else f"({text})" for text in given] if conditions else given
+    texts = [f"({_COMMENT.sub(_QUOTED, text).strip()})" for text in given] if conditions else given
     if texts or conditions:
         words += ["--where", " AND ".join([*conditions, *texts])]
     return Condition("", words) if words else None

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.runs.words import name_file
+from gpuagent_collector.runs.words import name_file, narrow
 
 
 def test_a_next_command_writes_a_file_that_does_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -12,3 +12,17 @@ def test_a_next_command_writes_a_file_that_does_not_exist(tmp_path: Path, monkey
     for name in ("report.html", "report-2.html", "report-3.html"):
         assert name_file("report.html") == name
         Path(name).touch()
+
+
+@pytest.mark.parametrize(
+    ("given", "within"),
+    [
+        ("a = '--lr' OR b", "(a = '--lr' OR b)"),
+        ("a OR b -- or c", "(a OR b)"),
+        ("\"a--b\" = 'it''s--'", "(\"a--b\" = 'it''s--')"),
+    ],
+)
+def test_a_condition_is_narrowed_on_one_line_without_its_comment(given: str, within: str) -> None:
+    narrowed = narrow(given, {"lr": 0.1}, ["c"])
+    assert narrowed is not None
+    assert narrowed.words == ("--param", "lr=0.1", "--where", f"c AND {within}")
