@@ -284,14 +284,14 @@ class _Launch:
     ) -> "Sequence[AWork]":
         """Follow work to its end, if asked to. Ctrl-C leaves it running, as it does jobs of a cluster."""
         from gpuagent_collector.launching.progress import follow
-        from gpuagent_collector.launching.show import displayed
+        from gpuagent_collector.launching.show import open_display
 
         stop = f"collector cancel --experiment {shlex.quote(experiment)}"
         if not self.wait:
             _print_command("to stop", stop)
             return launched
         try:
-            with displayed() as display:
+            with open_display() as display:
                 return follow(launched, look, display)
         except KeyboardInterrupt:
             click.echo("", err=True)

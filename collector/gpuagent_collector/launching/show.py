@@ -94,7 +94,7 @@ AGENT_COLUMNS = (
 )
 
 
-def displayed() -> "AbstractContextManager[Lines | LiveTable]":
+def open_display() -> "AbstractContextManager[Lines | LiveTable]":
     """Return a display: a table in a terminal, and lines anywhere else."""
     console = plain_console(sys.stderr)
     return LiveTable(console) if console.is_terminal and not console.is_dumb_terminal else nullcontext(Lines())
