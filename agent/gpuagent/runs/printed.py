@@ -40,6 +40,8 @@ _WARMUP_STEPS = 5
 # A longer interval holds a validation, a checkpoint or an outage besides its steps.
 _GAP_RATIO = 3.0
 _STEPS_PER_EVENT = 400
+# The kernel's time of a write is to 4 ms: over so long an interval that is 1 %.
+_LEAST_TIMED_SECONDS = 0.4
 
 _ESCAPES = re.compile(rb"\x1b\[[0-9;?]{0,20}[A-Za-z]|\x08")
 _LINE_ENDS = re.compile(rb"[\r\n]")
@@ -144,6 +146,7 @@ class Interval:
         steps: their number; 0: not known.
         seconds: of each step, or of all if their number is not known.
         items: likewise; None: not known.
+        is_stated: whether the program states the time; else it is that between two lines.
     """
 
     unix_nano: int
@@ -151,6 +154,7 @@ class Interval:
     steps: int
     seconds: float
     items: float | None
+    is_stated: bool
 
 
 @dataclass(slots=True)
@@ -316,6 +320,7 @@ def _interval(before: Mark, mark: Mark, items_per_step: float | None) -> Interva
         steps=steps,
         seconds=seconds,
         items=items if items is not None and 0 < items < math.inf else None,
+        is_stated=own is not None,
     )
 
 
@@ -344,6 +349,7 @@ def _step_events(name: str, intervals: Sequence[Interval], asked: dict[str, Any]
 
 
 def _batches(phase: str, intervals: Sequence[Interval], usual: float) -> Iterator[dict[str, Any]]:
+    seconds = _even_out(intervals, usual)
     for at in range(0, len(intervals), _STEPS_PER_EVENT):
         batch = intervals[at : at + _STEPS_PER_EVENT]
         items = [interval.items for interval in batch]
@@ -354,6 +360,34 @@ def _batches(phase: str, intervals: Sequence[Interval], usual: float) -> Iterato
             "numbers": [interval.number for interval in batch],
             "counts": [interval.steps for interval in batch],
             "ended_unix_nano": [interval.unix_nano for interval in batch],
-            "wall_seconds": [one.seconds if one.seconds <= _GAP_RATIO * usual else None for one in batch],
+            "wall_seconds": seconds[at : at + _STEPS_PER_EVENT],
             **({"items": items} if any(each is not None for each in items) else {}),
         }
+
+
+def _even_out(intervals: Sequence[Interval], usual: float) -> list[float | None]:
+    """Return the seconds of each interval's steps; None: it is a gap.
+
+    Those that the program does not state are means over intervals in succession that are long enough together.
+    """
+    least = 0.0 if any(one.is_stated for one in intervals) else _LEAST_TIMED_SECONDS
+    seconds: list[float | None] = [None] * len(intervals)
+    timed = [index for index, one in enumerate(intervals) if one.seconds <= _GAP_RATIO * usual]
+    groups: list[list[int]] = [[]]
+    taken = 0.0
+    for index in timed:
+        if groups[-1] and taken >= least:
+            groups.append([])
+            taken = 0.0
+        groups[-1].append(index)
+        taken += intervals[index].seconds * (intervals[index].steps or 1)
+    if groups[1:] and taken < least:
+        rest = groups.pop()
+        groups[-1] += rest
+    for group in groups:
+        # One whose number of steps is unknown counts as one.
+        steps = [intervals[index].steps or 1 for index in group]
+        total = sum(intervals[index].seconds * number for index, number in zip(group, steps, strict=True))
+        for index in group:
+            seconds[index] = total / sum(steps)
+    return seconds

@@ -61,7 +61,10 @@ KINDS: Mapping[str, Kind] = {
         ("GPU link", "NCCL", "Network"),
     ),
     "data": Kind(
-        "waiting for data", "the GPU waits longer for data", "the GPU waits less for data", ("Data", "CPU", "Threads")
+        "waiting for data",
+        "the program waits longer for data",
+        "the program waits less for data",
+        ("Data", "CPU", "Threads"),
     ),
     "idle": Kind(
         "GPU idle for the host", "the GPU waits longer for the host", "the GPU waits less for the host", _HOST_FACTS

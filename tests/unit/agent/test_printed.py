@@ -86,6 +86,23 @@ def test_a_step_and_its_loss_are_found_however_they_are_written(line: str, numbe
     assert template.match(line) == (dict(zip(("step", "loss"), numbers, strict=True)) if numbers else None)
 
 
+def test_times_of_lines_are_means_over_more_than_the_kernel_rounds_them_by(tmp_path: Path) -> None:
+    printed = PrintedSteps(tmp_path, find_patterns(""), None)
+    (tmp_path / "stderr").touch()
+    with (tmp_path / "stdout").open("ab", buffering=0) as stdout:
+        for step in range(200):
+            stdout.write(f"step {step} loss 1\n".encode())
+            # Steps of 10 ms, which end at multiples of 4 ms.
+            os.utime(tmp_path / "stdout", ns=(0, STARTED + step * 10_000_000 // 4_000_000 * 4_000_000))
+            printed.read()
+    printed.finish()
+    events = [json.loads(line) for line in (tmp_path / PRINTED_FILE).read_text().splitlines()]
+    seconds = [each for event in events if event["event"] == "steps" for each in event["wall_seconds"]]
+    assert len(seconds) == 199
+    assert all(each == pytest.approx(0.01, rel=0.15) for each in seconds)
+    assert all(each == pytest.approx(0.01, rel=0.02) for each in seconds[5:])
+
+
 def test_epochs_have_a_loss_and_are_no_steps(tmp_path: Path) -> None:
     tailer = read_slowly(tmp_path, excerpt("epochs"))
     assert tailer.digest.results["loss"] == 0.4
