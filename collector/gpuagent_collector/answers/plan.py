@@ -296,10 +296,10 @@ def _plan(block: Block, facts: Facts, metric: Metric, question: Question) -> Blo
 
 
 def _of_one_place(runs: Sequence[Run]) -> Sequence[Run]:
-    """Return the runs of the commonest circumstances, where none was made on this node; else all."""
-    if not are_elsewhere({run.nodes for run in runs}):
+    """Return the runs of the commonest circumstances where no command makes all, as none was made on this node."""
+    if not are_elsewhere({run.nodes for run in runs}) or len({(run.environment, run.limits) for run in runs}) == 1:
         return runs
-    return max(group_like(runs, "node_count").values(), key=len) if len({run.platform for run in runs}) > 1 else runs
+    return max(group_like(runs, "node_count").values(), key=len)
 
 
 def _tables(block: Block, facts: Facts, metric: Metric) -> list[Floats]:
@@ -439,7 +439,7 @@ def _next(plan: Plan) -> tuple[str | None, int, int]:
     runs = [run for cell in block.block.cells for run in cell.runs]
     few = 1 if len({run.platform for run in runs}) > 1 else 2
     if not plan.question.looks and (few == 1 or len(plan.commands) == 1):
-        repeats = ceil(rounds / max(1, len(plan.recorded.nodes)))
+        repeats = ceil(rounds / min(_launched_on(plan).values(), default=1))
         if launch := plan.recorded.launch_command(plan.commands[0], block.block.workload, repeats):
             return launch, 1, len(plan.commands) - 1
     if plan.blocks[1:] and plan.recorded.given:
@@ -455,6 +455,13 @@ def _next(plan: Plan) -> tuple[str | None, int, int]:
             made = 1 if block.block.parameters else len(chosen)
             return repeat, made, len(plan.commands) - len(chosen)
     return None, 0, 0
+
+
+def _launched_on(plan: Plan) -> Counter[str]:
+    """Return the platforms on whose nodes agents make the new runs, each with the number of these nodes."""
+    runs = [run for cell in plan.blocks[0].block.cells for run in cell.runs]
+    places = {(str(run.platform), run.nodes) for run in runs if run.nodes in plan.recorded.nodes}
+    return Counter(platform for platform, _ in places)
 
 
 def _rounds(plan: Plan) -> int:
@@ -524,6 +531,9 @@ def answer(plan: Plan) -> str:
                 f"The next command{there} makes up to {rounds} runs a side, which show {least}. It stops at "
                 f"the first planned look with intervals as narrow as {width}, as these runs do."
             )
+        elif command.startswith("collector launch") and len(places := _launched_on(plan)) > 1:
+            or_more = " or more" if len(set(places.values())) > 1 else ""
+            sentences.append(f"{new}{or_more} on each of {' and '.join(sorted(places))}, which show {least}.")
         elif made == 1:
             which = " of the commonest command" if left_out and not of else ""
             sentences.append(

@@ -6,7 +6,6 @@ from math import log
 import numpy as np
 
 from gpuagent_collector.compare.figures import Figures, Test
-from gpuagent_collector.runs.arguments import USUAL_REPEATS
 from gpuagent_collector.runs.cells import match_runs
 from gpuagent_collector.runs.data import Facts
 from gpuagent_collector.statistics import repeats
@@ -32,10 +31,8 @@ class Needed:
 
     @property
     def words(self) -> str:
-        """The repeats to make, for a sentence: not fewer than a bench makes."""
-        if self.repeats is None:
-            return f"more than {repeats.MOST_REPEATS}"
-        return str(max(USUAL_REPEATS, self.repeats))
+        """The repeats to make, for a sentence."""
+        return f"more than {repeats.MOST_REPEATS}" if self.repeats is None else str(self.repeats)
 
 
 def find_needed(figures: Figures, facts: Facts) -> Needed | None:

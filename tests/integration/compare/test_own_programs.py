@@ -38,6 +38,15 @@ def own(*command: str, name: str = "nanogpt", **run: Any) -> dict[str, Any]:
     return {**given, **run}
 
 
+def add_losses(store: SyntheticStore, *losses: float) -> None:
+    """Add two commands in turns, whose runs end with about these losses."""
+    nodes = alternate(store, first=own("train", "--lr=1"), second=own("train", "--lr=2"))
+    for repeat in range(5):
+        for turn, (node, loss) in enumerate(zip(nodes, losses, strict=True)):
+            run_id = f"{('first', 'second')[turn]}-{repeat}"
+            store.report({**node.at((2 * repeat + turn) * 20 + 20), "run_id": run_id}, {"loss": loss + repeat / 100})
+
+
 def precision(dtype: str, *more: str, **run: Any) -> dict[str, Any]:
     labels = json.dumps({"precision": dtype})
     return own(*NANOGPT, f"--dtype={dtype}", *more, labels=labels, **run)
@@ -213,11 +222,7 @@ def test_steps_of_the_batch_sizes_that_both_sides_have_are_compared(store: Synth
 def test_losses_that_are_far_apart_are_named_beside_the_speed(
     store: SyntheticStore, later: float, metric: str | None, is_named: bool
 ) -> None:
-    first, second = alternate(store, first=own("train", "--lr=1"), second=own("train", "--lr=2"))
-    for repeat in range(5):
-        for turn, (node, loss) in enumerate(((first, 3.0), (second, later))):
-            run_id = f"{('first', 'second')[turn]}-{repeat}"
-            store.report({**node.at((2 * repeat + turn) * 20 + 20), "run_id": run_id}, {"loss": loss + repeat / 100})
+    add_losses(store, 3.0, later)
     comparison = compared(store, by="command", metric=metric, brief=True)
     assert ("the last loss of nanogpt is 3.02 with --lr 1, 6.02 with --lr 2" in texts(comparison)) is is_named
     assert ("losses_differ" in codes(comparison)) is is_named

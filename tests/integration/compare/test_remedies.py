@@ -20,7 +20,7 @@ from tests.integration.compare.filled import Fill, add_job
 from tests.integration.compare.ranked import add_ranked
 from tests.integration.compare.served import add_served
 from tests.integration.compare.synthetic import BEFORE_MEASURE, EPOCH, RUN_SECONDS, Node, SyntheticStore
-from tests.integration.compare.test_own_programs import NANOGPT, own
+from tests.integration.compare.test_own_programs import NANOGPT, add_losses, own
 from tests.integration.compare.test_serving import add_failure
 from tests.integration.profile.traced import add_traced, operator
 from tests.integration.roofline.made_up import GPU, add_ceilings, add_trial, fp32
@@ -224,6 +224,7 @@ CASES: list[tuple[str, Fill, tuple[str, ...]]] = [
     ("different_commands", turns(own("a", "--x=1"), own("a", "--x=2")), COMPARE),
     ("different_commands", turns(own("a", "++x.y=1"), own("a", "++x.y=2")), COMPARE),
     ("different_commands", turns(own("a", "b"), own("a", "c")), COMPARE),
+    ("losses_differ", lambda store: add_losses(store, 3.0, 6.0), ("compare", "--by", "command")),
     ("joined", joined("one", "two"), COMPARE),
     ("joined", joined("one", "one"), COMPARE),
     ("joined", joined(None, "two"), COMPARE),

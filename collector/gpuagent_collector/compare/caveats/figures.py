@@ -62,10 +62,12 @@ def too_few(evidence: Evidence) -> Iterator[Caveat]:
         )
 
 
-def _advised(evidence: Evidence) -> str:
-    """Return the repeats that show the difference that is open, else those that can show any."""
+def _advised(evidence: Evidence, fewest: int = 0) -> str:
+    """Return the repeats that show the difference that is open, else those that can show any; not fewer than given."""
     least = least_pairs(len(evidence.figures.tests), evidence.figures.alpha)
-    return evidence.needed.words if evidence.needed else f"at least {max(USUAL_REPEATS, least)}"
+    if evidence.needed and (evidence.needed.repeats is None or evidence.needed.repeats >= fewest):
+        return evidence.needed.words
+    return f"at least {max(USUAL_REPEATS, least)}"
 
 
 def few_pairs(evidence: Evidence) -> Iterator[Caveat]:
@@ -82,7 +84,8 @@ def few_pairs(evidence: Evidence) -> Iterator[Caveat]:
             code="few_pairs",
             text=f"{few[0]} pairs of runs are too few for a test of pairs{together}, so the runs were tested as "
             "independent ones",
-            remedy=f"repeat the experiment with {_advised(evidence)} runs a side",
+            # Fewer are no more than these pairs.
+            remedy=f"repeat the experiment with {_advised(evidence, USUAL_REPEATS)} runs a side",
         )
 
 
