@@ -180,10 +180,14 @@ PartFigures = Mapping[str, Mapping[str, Mapping[str, Figure]]]
 def part_figures(block: BlockFigures, comparison: Comparison) -> PartFigures:
     """Return the figures of each part of a block's runs: medians over the runs that have that part."""
     values: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    primary = comparison.figures.primary.name
     for cell in block.block.cells:
         for run in cell.runs:
-            for part, figures in comparison.parts.get(run.run_id, {}).items():
-                for metric, value in figures.items():
+            parts = comparison.parts.get(run.run_id, {})
+            # What is known of a run is known of its only part.
+            own = zip([primary], comparison.facts.values([run], primary), strict=False) if len(parts) == 1 else ()
+            for part, figures in parts.items():
+                for metric, value in {**dict(own), **figures}.items():
                     values[cell.side, part, metric].append(value)
     found: dict[str, dict[str, dict[str, Figure]]] = {}
     for (side, part, metric), of_metric in values.items():
@@ -193,8 +197,9 @@ def part_figures(block: BlockFigures, comparison: Comparison) -> PartFigures:
 
 # Figures of the parts of runs that an overview has.
 _MOST_COLUMNS = 4
-# Parts whose figures differ by less are alike: a share of the highest, or a hundredth of as many percentage points.
+# Parts whose figures differ by less are alike: a share of the highest, or of 100 % or a core.
 _ALIKE = 0.05
+_WHOLES = {"percent": 100.0, "cores": 1.0}
 
 
 def say_parts(comparison: Comparison, parts: str) -> tuple[str, Table]:
@@ -217,12 +222,16 @@ def say_parts(comparison: Comparison, parts: str) -> tuple[str, Table]:
             if not values:
                 continue
             low, high = min(values, key=values.__getitem__), max(values, key=values.__getitem__)
-            distance = (values[high] - values[low]) / (100 if metric.unit == "percent" else values[high] or 1)
+            distance = (values[high] - values[low]) / _WHOLES.get(metric.unit, values[high] or 1)
             ends = " to ".join(f"{write(values[title])} ({title})" for title in (low, high))
             found[metric] = max(found.get(metric, (-1.0, "")), (distance, f"{spoken(metric, None)}: {ends}"))
             for title, value in values.items():
                 rows[title][metric.name] = write(value)
-    metrics = sorted(found, key=lambda metric: -found[metric][0])[:_MOST_COLUMNS]
+    # What is compared comes first, if the parts differ in it.
+    primary = comparison.figures.primary
+    is_first = found.get(primary, (0.0, ""))[0] >= _ALIKE
+    metrics = sorted(found, key=lambda metric: (not (is_first and metric == primary), -found[metric][0]))
+    metrics = metrics[:_MOST_COLUMNS]
     columns = [Column(None, "", "title", left=True)]
     columns += [Column(None, metric.title, metric.name) for metric in metrics]
     sentence = ""
@@ -230,7 +239,8 @@ def say_parts(comparison: Comparison, parts: str) -> tuple[str, Table]:
         distance, said = found[metrics[0]]
         parts = f"{parts} of one setting" if len(blocks) > 1 else parts
         alike = f"No figure of the {parts} differs by more than {percent(_ALIKE)}."
-        sentence = alike if distance < _ALIKE else f"The {parts} differ most in {said}."
+        most = "" if is_first else " most"
+        sentence = alike if distance < _ALIKE else f"The {parts} differ{most} in {said}."
     return sentence, Table(columns if metrics else [], [*rows.values()])
 
 
