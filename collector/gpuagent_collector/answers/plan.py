@@ -18,8 +18,8 @@ from gpuagent_collector.compare.caveats import OF_DISTURBANCES, find_disturbance
 from gpuagent_collector.compare.figures import (
     DEFAULT_PRIMARIES,
     default_primaries,
-    do_steps_differ,
     is_open_load,
+    is_work_unlike,
     values_of_sides,
 )
 from gpuagent_collector.metrics import BY_NAME, Metric, hint_at
@@ -180,7 +180,7 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
             first = list(compress(planned[0], ~np.isnan(facts.column(planned[0], metric.name))))
             by_command = _divide_by_command(first)
             is_usual = question.metric is None and metric.name == "throughput"
-            if is_usual and do_steps_differ(_block_of(*by_command.values()), facts):
+            if is_usual and is_work_unlike(_block_of(*by_command.values()), facts):
                 continue  # as a comparison of them does
             having = compress(succeeded, ~np.isnan(facts.column(succeeded, metric.name)))
             recorded = find_recorded(ask, [run.run_id for run in _of_one_place(first)])

@@ -346,16 +346,20 @@ _SIZE_OF_STEP = re.compile(r".*batch[-_]?size.*|.*accum.*|((mini|micro|global)[-
 _EVALUATION = re.compile(r"(?<![a-z])(eval|test|val)", re.IGNORECASE)
 
 
-def do_steps_differ(block: Block, facts: Facts) -> bool:
-    """Return whether its sides only count steps, and their commands have other batch sizes: other work in a step."""
+def is_work_unlike(block: Block, facts: Facts) -> bool:
+    """Return whether a unit of throughput is other work on its sides, so that speeds cannot be compared.
+
+    Some count steps and others items, or all count steps, and their commands have other batch sizes.
+    """
+    units = facts.throughput_units(run for cell in block.cells for run in cell.runs)
+    if len(units) > 1:
+        return True
     sizes: set[frozenset[Command]] = set()
     for cell in block.cells:
         if cell.runs:
             sizes.add(frozenset(_find_sizes(command) for command in {run.command for run in cell.runs}))
     # Where all sides have the same ones, each command is compared with itself.
-    if len(sizes) < 2:
-        return False
-    return facts.throughput_units([run for cell in block.cells for run in cell.runs]) == {STEPS}
+    return len(sizes) > 1 and units == {STEPS}
 
 
 def _find_sizes(command: Command) -> Command:
@@ -394,7 +398,7 @@ def _choose_primary(layout: Layout, facts: Facts, known: Mapping[str, Metric], n
         raise MisuseError(_why_unknown(name, known, facts))
     found = _contestants if layout.is_compared else _sides_with
     usual = default_primaries(layout.blocks)
-    if layout.is_compared and any(do_steps_differ(block, facts) for block in layout.blocks):
+    if layout.is_compared and any(is_work_unlike(block, facts) for block in layout.blocks):
         usual = DEFAULT_PRIMARIES[1:]
     for candidate in [name] if name else usual:
         if any(found(block, facts, known[candidate]) for block in layout.blocks):

@@ -11,7 +11,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuagent_collector.compare.figures import Contest, Test, do_steps_differ, judge_contests, name_work
+from gpuagent_collector.compare.figures import Contest, Test, is_work_unlike, judge_contests, name_work
 from gpuagent_collector.metrics import BY_NAME, Better, Metric
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN, currencies_of
 from gpuagent_collector.runs.arguments import find_argument
@@ -56,7 +56,7 @@ class Criterion:
 def find_criteria(block: Block, facts: Facts) -> tuple[Criterion, ...]:
     """Return the criteria of a block: per item or step where two of its sides have a throughput, else per run."""
     by_item = sum(any(facts.values(cell.runs, "throughput")) for cell in block.cells) >= 2
-    by_item = by_item and not do_steps_differ(block, facts)
+    by_item = by_item and not is_work_unlike(block, facts)
     work = name_work([run for cell in block.cells for run in cell.runs], facts)
     per, energy = (work, "gpu_energy_per_item_joules") if by_item else ("run", "gpu_energy_run_joules")
     # Of an item by its throughput.

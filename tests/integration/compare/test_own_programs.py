@@ -170,8 +170,10 @@ def test_a_throughput_in_steps_has_its_unit_and_no_run_is_compared_with_another_
     assert comparison.figures.primary.unit == "steps/s"
     store.run("items", nodes[0], start_seconds=900, **own("a", throughput=4000.0, repeat=6))
     mixed = compared(store)
-    assert mixed.figures.primary.unit == "items/s"
-    assert "items/s and in" in texts(mixed)
+    assert mixed.figures.primary.name == "run_seconds"
+    assert "are in items/s and in steps/s, so the duration of whole runs was tested" in texts(mixed)
+    assert compared(store, metric="throughput").figures.primary.unit == "items/s"
+    assert "their ratios mean nothing" in texts(compared(store, metric="throughput"))
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,7 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     runs.unfinished,
     runs.confounded,
     runs.different_commands,
+    figures.mixed_units,
     figures.losses_differ,
     runs.joined,
     runs.not_interleaved,
@@ -94,7 +95,6 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
         "programs left processes in the background, which were ended with them, in {where}",
         "the work may not have been done: let the program wait for them, as a shell does with `wait`",
     ),
-    figures.mixed_units,
     figures.different_programs,
     *_MEMORY_ERRORS,
     hardware.xid_errors,
@@ -184,7 +184,7 @@ def find_disturbances(sides: Mapping[str, Sequence[Run]], facts: Facts) -> Itera
 
 
 # Codes of warnings that concern tests, and differences between sides.
-OF_TESTS = frozenset({"n_too_small", "untested", "no_throughput", "other_steps"})
+OF_TESTS = frozenset({"mixed_units", "n_too_small", "untested", "no_throughput", "other_steps"})
 OF_COMPARISONS = OF_TESTS | {
     *("answers_differ", "confounded", "not_interleaved", "sequential", "joined", "few_nodes", "gpu_counts", "left_out"),
     *("different_clocks", "set_clocks", "different_architectures", "different_specs", "energy_methods"),

@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 
-from gpuagent_collector.compare.figures import Evidence, do_steps_differ
+from gpuagent_collector.compare.figures import Evidence, is_work_unlike
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.prices.price import currencies_of
@@ -108,7 +108,9 @@ def unmatched(evidence: Evidence) -> Iterator[Caveat]:
 def fell_back(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where another metric than the usual one was tested."""
     figures = evidence.figures
-    do_differ = any(do_steps_differ(block, evidence.facts) for block in evidence.layout.blocks)
+    if _mixed_units(evidence):
+        return
+    do_differ = any(is_work_unlike(block, evidence.facts) for block in evidence.layout.blocks)
     if do_differ and (figures.fell_back or figures.primary.name == "throughput"):
         tested = ", and the duration of whole runs was tested" if figures.fell_back else ""
         yield Caveat(
@@ -127,19 +129,24 @@ def fell_back(evidence: Evidence) -> Iterator[Caveat]:
         )
 
 
+def _mixed_units(evidence: Evidence) -> list[str]:
+    """Return the units of throughput of the blocks that have several."""
+    of_blocks = [
+        evidence.facts.throughput_units(run for cell in block.cells for run in cell.runs)
+        for block in evidence.layout.blocks
+    ]
+    return sorted({unit for units in of_blocks if len(units) > 1 for unit in units})
+
+
 def mixed_units(evidence: Evidence) -> Iterator[Caveat]:
-    """Warn where throughputs of several units are compared: a workload's are, those of two workloads are not."""
-    units: set[str] = set()
-    for block in evidence.layout.blocks:
-        found = evidence.facts.throughput_units(run for cell in block.cells for run in cell.runs)
-        units.update(found if len(found) > 1 else ())
-    if units and evidence.layout.is_compared:
-        is_known = evidence.has_everywhere("run_seconds")
-        instead = f", or compare durations: {evidence.command(metric='run_seconds')}" if is_known else ""
+    """Warn where throughputs of several units are not compared: a workload's are, those of two workloads are not."""
+    figures, units = evidence.figures, _mixed_units(evidence)
+    if units and (figures.fell_back or figures.primary.name == "throughput"):
+        follows = ", so the duration of whole runs was tested" if figures.fell_back else ": their ratios mean nothing"
         yield Caveat(
             code="mixed_units",
-            text=f"the runs' throughputs are in {' and in '.join(sorted(units))}: ratios between these mean nothing",
-            remedy=f"run both sides with the same steps and items{instead}",
+            text=f"the runs' throughputs are in {' and in '.join(units)}{follows}",
+            remedy="run both sides with the same steps and items, such as by one --pattern",
         )
 
 
