@@ -511,7 +511,7 @@ def answer(plan: Plan) -> str:
     first = plan.blocks[0]
     command, made, left_out = _next(plan)
     is_launched = command is not None and command.startswith("collector launch")
-    number = len(plan.recorded.nodes) if is_launched else 1
+    number = min(_launched_on(plan).values(), default=1) if is_launched else 1
     # Each node makes as many.
     rounds = ceil(_rounds(plan) / number) * number
     made_blocks = plan.blocks if plan.question.looks else plan.blocks[:1]
@@ -531,7 +531,7 @@ def answer(plan: Plan) -> str:
                 f"The next command{there} makes up to {rounds} runs a side, which show {least}. It stops at "
                 f"the first planned look with intervals as narrow as {width}, as these runs do."
             )
-        elif command.startswith("collector launch") and len(places := _launched_on(plan)) > 1:
+        elif is_launched and len(places := _launched_on(plan)) > 1:
             or_more = " or more" if len(set(places.values())) > 1 else ""
             sentences.append(f"{new}{or_more} on each of {' and '.join(sorted(places))}, which show {least}.")
         elif made == 1:
