@@ -176,13 +176,13 @@ def test_three_sides_are_each_compared_with_the_baseline_and_tested_together(sto
     assert {test.judgement.shift.alpha for test in tests} == {0.025, 0.05}
 
 
-def test_three_runs_a_side_are_too_few_and_the_warning_has_the_number_of_a_bench(store: SyntheticStore) -> None:
+def test_three_runs_a_side_are_too_few_and_the_warning_has_the_number_of_a_plan(store: SyntheticStore) -> None:
     quiet_and_burning(store, repeats=3)
     comparison = compared(store, by="interference")
     assert comparison.needed and comparison.needed.repeats == 4
     assert comparison.figures.tests[0].judgement.verdict is Verdict.TOO_FEW
     (caveat,) = [each for each in comparison.caveats if each.code == "n_too_small"]
-    assert " 7 runs a side" in caveat.remedy
+    assert " 4 runs a side" in caveat.remedy
     assert ", make 7 runs a side" in answer(comparison)
 
 
