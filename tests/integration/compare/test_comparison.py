@@ -183,7 +183,7 @@ def test_three_runs_a_side_are_too_few_and_the_warning_has_the_number_of_a_plan(
     assert comparison.figures.tests[0].judgement.verdict is Verdict.TOO_FEW
     (caveat,) = [each for each in comparison.caveats if each.code == "n_too_small"]
     assert " 4 runs a side" in caveat.remedy
-    assert ", make 7 runs a side" in answer(comparison)
+    assert ", make 4 runs a side" in answer(comparison)
 
 
 def test_the_shift_of_a_metric_is_estimated_when_it_is_asked_for(
