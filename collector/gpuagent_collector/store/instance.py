@@ -234,7 +234,9 @@ def explain(spec: StoreSpec, message: str, *, read_only: bool) -> tuple[str, str
     if spec.kind is Kind.SHARED:
         return shared.explain(spec, message), ""
     if holder := _HOLDER.search(message):
-        instead = "query that collector with --collector HOST:PORT, or stop it" if read_only else "stop that first"
+        instead = "stop that first"
+        if read_only:
+            instead = "query that collector with --collector HOST:PORT, or wait until it, or its bench, has ended"
         return f"the store {spec.path} is in use by process {holder[1]}", instead
     if "not a valid DuckDB database file" in message:
         return f"{spec.path} is not a DuckDB file", "name another with --store"

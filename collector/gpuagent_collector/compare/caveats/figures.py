@@ -255,10 +255,10 @@ def losses_differ(evidence: Evidence) -> Iterator[Caveat]:
 
 
 def _are_apart(first: Sequence[float], second: Sequence[float]) -> bool:
-    """Return whether all values of one side are above all of the other, and medians a tenth of the larger apart."""
+    """Return whether all of several values of one side are above all of the other, and medians far apart."""
     middle = [float(np.median(values)) for values in (first, second)]
     is_far = abs(middle[0] - middle[1]) > _FAR_SHARE * max(map(abs, middle))
-    return is_far and (min(first) > max(second) or min(second) > max(first))
+    return is_far and min(len(first), len(second)) > 1 and (min(first) > max(second) or min(second) > max(first))
 
 
 def currencies(evidence: Evidence) -> Iterator[Caveat]:
