@@ -434,7 +434,8 @@ def _standings(ranking: Ranking, facet: Facet) -> Table:
         if one.name == "cost" and scale.divisor != 1.0:  # of a thousand, which is said once
             columns.append(Column(None, f"{one.name}, {scale.symbol}", f"medians.{one.name}", scale.write_bare))
         else:
-            columns.append(Column(None, one.name, f"medians.{one.name}", unit=one.unit))
+            of = f"/{one.per}" if one.name == "time" and one.per != "run" else ""
+            columns.append(Column(None, f"{one.name}{of}", f"medians.{one.name}", unit=one.unit))
     columns += [
         Column(None, "score [interval]", score),
         Column(None, "verdict", verdict),
