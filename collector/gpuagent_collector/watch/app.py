@@ -18,7 +18,7 @@ from textual.widgets import DataTable, Input, Static
 
 from gpuagent_collector.watch.columns import cell, fitting
 from gpuagent_collector.watch.snapshot import Snapshot
-from gpuagent_collector.watch.view import Scope, View, select, summary_line
+from gpuagent_collector.watch.view import Scope, View, select, summary_line, without_gone
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.text import harmless
 
@@ -171,11 +171,13 @@ class Watch(App[None]):
         self.query_one("#title", Static).update(Text.assemble(title, " ", clock))
         self.query_one("#summary", Static).update(summary_line(snapshot))
         trends = {device_id: trend(loads) for device_id, loads in self._loads.items()}
-        for scope, listing in select(snapshot, view, trends).items():
+        listings = select(snapshot, view, trends)
+        for scope, listing in listings.items():
             table = self.query_one(f"#{scope.value}", DataTable)
             table.display = self._view.scope in (Scope.ALL, scope) and not self.query_one("#help").display
-            rows = listing.rows
             alone = self._view.scope is scope
+            is_beside = scope is Scope.NODES and not alone
+            rows = without_gone(listings, self.size.height) if is_beside else listing.rows
             # textual measures a table later than it lays it out, and sometimes leaves it without any height.
             table.styles.height = "1fr" if alone else len(rows) + 1
             table.set_class(alone, "alone")

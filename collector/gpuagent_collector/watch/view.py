@@ -27,7 +27,7 @@ from gpuagent_collector.watch.columns import (
     cell,
     fitting,
 )
-from gpuagent_collector.watch.snapshot import Snapshot
+from gpuagent_collector.watch.snapshot import NodeNow, Snapshot
 from gpuagent_common.text import counted
 
 
@@ -99,8 +99,9 @@ def select(snapshot: Snapshot, view: View, trends: Mapping[int, str] | None = No
         for node in snapshot.nodes
         for gpu in node.gpus
     )
+    nodes = sorted(snapshot.nodes, key=lambda node: node.has_left)
     rows: dict[Scope, tuple[Iterable[Any], str]] = {
-        Scope.NODES: (snapshot.nodes, "node has delivered in the last hour"),
+        Scope.NODES: (nodes, "node has delivered in the last hour"),
         Scope.GPUS: (gpus, "GPU was found"),
         Scope.RUNS: (snapshot.runs, "run was under way in the last hour"),
     }
@@ -162,6 +163,15 @@ _LINES_AROUND, _LINES_OF_LIST = 3, 3
 _WHOLE = {Scope.NODES: "nodes", Scope.GPUS: "watch", Scope.RUNS: "runs"}
 
 
+def without_gone(listings: Mapping[Scope, Listing[Any]], height: int) -> Sequence[NodeNow]:
+    """Return the listed nodes; those that have left only where a terminal has room for all lists, or few others are."""
+    nodes: Sequence[NodeNow] = listings[Scope.NODES].rows
+    if _LINES_AROUND + sum(len(listing.rows) + _LINES_OF_LIST for listing in listings.values()) <= height:
+        return nodes
+    here = sum(not node.has_left for node in nodes)
+    return sorted(nodes, key=lambda node: node.has_left)[: max(here, _LEAST_ROWS)]
+
+
 def rows_that_fit(rows: Mapping[Scope, int], height: int) -> dict[Scope, int]:
     """Return how many rows of each list a terminal has room for; the runs have what the nodes and GPUs leave."""
     left = height - _LINES_AROUND
@@ -196,7 +206,9 @@ def print_snapshot(snapshot: Snapshot, output_format: OutputFormat, place: Seque
     listings = select(snapshot, View())
     shown = {scope: len(listing.rows) for scope, listing in listings.items()}
     if console.is_terminal:
-        shown = rows_that_fit(shown, console.height)
+        nodes = len(without_gone(listings, console.height))
+        # The line that says how many there are more takes one of the terminal.
+        shown = rows_that_fit(shown | {Scope.NODES: nodes}, console.height - (nodes < shown[Scope.NODES]))
     for scope, listing in listings.items():
         sys.stdout.write(separator)
         separator = "\n"

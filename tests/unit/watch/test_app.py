@@ -10,7 +10,7 @@ from textual.widgets import DataTable, Static
 from gpuagent_collector.watch.app import Watch, trend
 from gpuagent_collector.watch.snapshot import Snapshot
 from gpuagent_common.errors import GpuAgentError
-from tests.unit.watch.snapshots import NODE, SNAPSHOT, large
+from tests.unit.watch.snapshots import LEFT, NODE, SNAPSHOT, large
 
 SOURCE = "the collector at 127.0.0.1:50051\x1b[2J"
 
@@ -58,6 +58,14 @@ async def test_all_lists_are_shown_with_as_many_columns_as_fit() -> None:
         await pilot.resize_terminal(160, 24)
         await pilot.pause()
         assert set(narrow) < set(rows(pilot, "nodes")[0])
+
+
+async def test_nodes_that_left_do_not_push_the_runs_off_and_the_list_of_nodes_has_all() -> None:
+    nodes = [*(replace(LEFT, hostname=f"ash-{number}") for number in range(20)), replace(NODE, gpus=[])]
+    async with watching(replace(SNAPSHOT, nodes=nodes)) as pilot:
+        assert [row[0] for row in rows(pilot, "nodes")] == ["node", "alder", "ash-0", "ash-1"]
+        await pilot.press("2")
+        assert len(rows(pilot, "nodes")) == 22
 
 
 async def test_lists_follow_one_another_by_tab_and_are_chosen_by_number() -> None:

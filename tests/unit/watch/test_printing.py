@@ -91,6 +91,22 @@ def test_a_node_that_left_is_counted_apart_from_silent_ones(printed: Print) -> N
     assert lines[5].endswith("gone")
 
 
+def test_nodes_that_left_come_last_and_leave_the_room_to_runs(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    gone = [replace(LEFT, hostname=f"ash-{number}") for number in range(8)]
+    here = [replace(NODE, hostname=f"birch-{number}", gpus=[]) for number in range(4)]
+    print_snapshot(replace(SNAPSHOT, nodes=[*gone, *here], runs=[RUN] * 8), OutputFormat.TABLE)
+    lines = capfd.readouterr().out.splitlines()
+    assert len(lines) <= 22
+    at = next(at for at, line in enumerate(lines) if "… and 8 more: collector nodes" in line)
+    assert all(f"birch-{number}" in line for number, line in enumerate(lines[at - 4 : at]))
+    assert sum(RUN.run_id in line for line in lines) == 8
+
+
 def test_an_empty_store_is_described_in_words(printed: Print) -> None:
     text = printed(replace(SNAPSHOT, nodes=[], runs=[]))
     assert "no node has delivered in the last hour\n\nno GPU was found\n\nno run was under way" in text
