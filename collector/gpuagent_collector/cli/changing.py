@@ -137,7 +137,8 @@ def cancel(names: tuple[str, ...], experiment: str | None, collector: CollectorO
             words = f"stopping experiment {experiment} on {counted(stopped, 'node')}; launch it again to resume it"
             click.echo(harmless(words))
         ask = asking(reader, show_sql=False)
-        runs = open_runs(ask, experiment) if experiment else [find_run(ask, name) for name in names]
+        many = ", and --experiment NAME stops those of one experiment"
+        runs = open_runs(ask, experiment) if experiment else [find_run(ask, name, otherwise=many) for name in names]
         if not runs and not stopped:
             print_error(f"no run of experiment {experiment} is running or queued")
         failed = False

@@ -40,9 +40,10 @@ class NamedRun:
         return self.status in FINAL_STATUSES
 
 
-def find_run(ask: Ask, name: str) -> NamedRun:
+def find_run(ask: Ask, name: str, *, otherwise: str = "") -> NamedRun:
     """Return the run with this identity, or with the only identity that begins like this, and ends like what is after …
 
+    `otherwise` names, for the error, another way to ask for several runs.
     Raises MisuseError: the name is empty, or several runs begin with it.
     """
     if not name:
@@ -53,7 +54,8 @@ def find_run(ask: Ask, name: str) -> NamedRun:
         several = ", ".join(run.run_id for run in found[:3])
         listed = f"several runs begin with {name}: {several}{', …' if len(found) > 3 else ''}"
         is_workload = all(run.run_id.rpartition("-")[0] == name for run in found)
-        raise MisuseError(f"{listed}; --workload {name} names them all" if is_workload else listed)
+        remedy = f"`collector runs --workload {name}` lists them" if is_workload else "give more of its name"
+        raise MisuseError(f"{listed}; {remedy}{otherwise}")
     return found[0] if found else NamedRun(run_id=name)
 
 
