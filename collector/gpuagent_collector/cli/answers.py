@@ -228,6 +228,7 @@ def _what_is_drawn(_context: click.Context, _argument: click.Parameter, what: st
 
 # The endings of a report's name.
 _PAGES = (".html", ".htm")
+_NO_PAGES = (".md", ".pdf", ".png", ".svg", ".tex", ".txt", ".csv", ".json")
 
 
 def _take_page(given: dict[str, Any]) -> None:
@@ -239,7 +240,7 @@ def _take_page(given: dict[str, Any]) -> None:
         if given["path"]:
             raise MisuseError(f"the page is named twice, {values[0]} and -o {given['path']}; omit one")
         given["path"] = Path(values.pop(0))
-    elif values and (is_path(values[0]) or values[0].lower().endswith((".md", ".pdf", ".png", ".tex"))):
+    elif values and (is_path(values[0]) or values[0].lower().endswith(_NO_PAGES)):
         raise MisuseError(f"a report is a page: {values[0]} does not end with {' or '.join(_PAGES)}")
     given["path"], given["values"] = given["path"] or Path("report.html"), tuple(values)
 
