@@ -185,7 +185,7 @@ class Conductor:
         that would exceed the budget does not begin. At a planned look, intervals that are narrow enough end it.
         """
         experiment = self.journal.experiment
-        planned = looks(experiment)
+        planned, given_up = looks(experiment), set[str]()
         wide = f"no look found intervals as narrow as {experiment.until:g} %" if experiment.until else ""
         for block in self.journal.blocks:
             left = self.journal.left(block)
@@ -196,10 +196,11 @@ class Conductor:
                 return False
             for trial in left:
                 failed = [one for one in self.journal.done if one.status != "succeeded" and one.cell == trial.cell.key]
-                if len(failed) >= experiment.failures:
-                    self.observer.note(f"given up after {experiment.failures} failures: {trial.cell.describe()}")
-                else:
+                if len(failed) < experiment.failures:
                     self._make(trial)
+                elif trial.cell.key not in given_up:
+                    given_up.add(trial.cell.key)
+                    self.observer.note(f"given up after {counted(experiment.failures, 'failure')}: {trial.cell.describe()}")
             repeat = block[0].repeat if block else 0
             # After an interruption later runs exist: the figures are no longer those of this look.
             is_look = repeat in planned[:-1] and all(done.repeat <= repeat for done in self.journal.done)
