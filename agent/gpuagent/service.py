@@ -127,6 +127,12 @@ class AgentClient:
             return self._path.with_suffix(".lock").read_text().strip() or None
         return None
 
+    def uses(self, spool: Path) -> bool:
+        """Return whether the agent uses this spool, whose lock has the number of a process too."""
+        with contextlib.suppress(OSError):
+            return (spool / "lock").read_text().strip() == self.read_process_id()
+        return False
+
     def submit(self, spec: RunSpec) -> Generator[RunUpdate, None, None]:
         """Queue the runs, with this process's environment, and yield their updates; closing the iterator cancels them.
 

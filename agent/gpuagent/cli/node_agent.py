@@ -201,7 +201,7 @@ def _check_options(client: "AgentClient", config: "AgentConfig", given: Sequence
     if status and _other_collector(client, config):
         where = f"{status.collector}, not {config.collector}; --collector sends a run elsewhere"
         click.echo(f"gpuagent: this node's agent is running already and delivers to {where}", err=True)
-    settled = ("platform", "collector")
+    settled = ["platform", "collector", *(["spool"] if config.spool and client.uses(config.spool) else [])]
     ignored = [f"--{name.removesuffix('_hz').replace('_', '-')}" for name in given if name not in settled]
     for warning in status.warnings if status else ():
         click.echo(f"gpuagent: {warning}", err=True)

@@ -115,7 +115,8 @@ def test_a_running_agent_serves_commands_and_refuses_what_contradicts_it(sharing
     assert f"stop it (process {agent.pid})" in refused.stderr
     refused = sharing.run("gpuagent", "start", code=1)
     assert "another agent" in refused.stderr
-    assert "ignores --rate" in sharing.run("gpuagent", "run", "--rate", "5", "--", *QUIET).stderr
+    own = sharing.environment["GPUAGENT_SPOOL_DIR"]
+    assert "ignores --rate\n" in sharing.run("gpuagent", "run", "--rate", "5", "--spool", own, "--", *QUIET).stderr
     until(lambda: sharing.ask("SELECT 1 FROM runs WHERE status = 'succeeded'"), "the run's end")
     assert sharing.ask("SELECT count(*) AS sessions FROM sessions") == [{"sessions": 1}]
     assert json.loads(sharing.run("gpuagent", "info", "--json").stdout)["agent"]["connected"] is True
