@@ -200,7 +200,8 @@ class Conductor:
                     self._make(trial)
                 elif trial.cell.key not in given_up:
                     given_up.add(trial.cell.key)
-                    self.observer.note(f"given up after {counted(experiment.failures, 'failure')}: {trial.cell.describe()}")
+                    failures = counted(experiment.failures, "failure")
+                    self.observer.note(f"given up after {failures}: {trial.cell.describe()}")
             repeat = block[0].repeat if block else 0
             # After an interruption later runs exist: the figures are no longer those of this look.
             is_look = repeat in planned[:-1] and all(done.repeat <= repeat for done in self.journal.done)
