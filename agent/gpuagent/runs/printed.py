@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -261,7 +261,7 @@ class PrintedSteps:
         )
         # Of lines that were all written at once, only the metrics are known. Where the count begins anew, such as
         # with an epoch, there is a cut.
-        pairs = itertools.pairwise(best.marks if len(best.marks) >= _MIN_MARKS else [])
+        pairs = itertools.pairwise(_with_step_items(best.marks) if len(best.marks) >= _MIN_MARKS else [])
         intervals = [step for pair in pairs if (step := _interval(*pair, self._items_per_step))]
         # A program that reports its steps itself, or is observed, knows them better.
         reports = any(path.stat().st_size for path in self._directory.glob("events.*.jsonl"))
@@ -291,6 +291,15 @@ def _own_seconds(values: dict[str, float]) -> float | None:
     elif values.get("steps_per_second"):
         seconds = 1 / values["steps_per_second"]
     return seconds if seconds is not None and 0 < seconds < math.inf else None
+
+
+def _with_step_items(marks: Sequence[Mark]) -> Sequence[Mark]:
+    """Return the lines of steps; items that do not grow from line to line are those of each step."""
+    grown = [_difference(*pair, "items") for pair in itertools.pairwise(marks)]
+    known = [growth for growth in grown if growth is not None]
+    if not known or statistics.median(known) > 0 or any("step" not in mark.values for mark in marks):
+        return marks
+    return [replace(mark, values={"step_items": mark.values.get("items", math.nan), **mark.values}) for mark in marks]
 
 
 def _interval(before: Mark, mark: Mark, items_per_step: float | None) -> Interval | None:

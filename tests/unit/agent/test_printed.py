@@ -329,3 +329,11 @@ def test_a_program_of_half_a_second_has_all_the_steps_that_it_prints(tmp_path: P
     PrintedSteps(tmp_path, find_patterns("step {step} loss {loss}"), None).run(EndedLater(tmp_path, 10))
     tailer = EventTailer("a-run", tmp_path)
     assert str(tailer.read_all().steps) == "4 measured steps of 50 ms (pattern given)"
+
+
+def test_items_that_do_not_grow_are_those_of_each_step(tmp_path: Path) -> None:
+    # The last batch of each epoch is smaller.
+    lines = [f"step {i} samples {17 if i % 10 == 9 else 32}\n".encode() for i in range(30)]
+    digest = read_slowly(tmp_path, lines, "step {step} samples {items}").digest
+    assert digest.units["throughput"] == "items/s"
+    assert 28 < digest.results["throughput"] < 32

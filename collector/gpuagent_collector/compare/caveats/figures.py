@@ -116,7 +116,8 @@ def fell_back(evidence: Evidence) -> Iterator[Caveat]:
         yield Caveat(
             code="other_steps",
             text=f"the batch sizes differ, and a step of a larger batch is more work: steps/s say nothing{tested}",
-            remedy="count samples: with torch by `--observe`, else by `--pattern 'step {step} samples {items}'`",
+            remedy="count samples: with torch by `--observe`, else by `--pattern 'step {step} samples {items}'`, where "
+            "{items} are those so far; name those of each step {step_items}",
         )
     elif figures.fell_back and not are_jobs(evidence.layout.run_ids):
         is_own = all(run.command for runs in evidence.sides.values() for run in runs)
