@@ -226,10 +226,14 @@ def _has_no_peak(point: Point, roofline: Roofline) -> bool:
     return bool(roofs) and not any(each.peak(point.mix) for each in roofs)
 
 
+# A bench of one run: where no collector listens, `gpuagent run` would leave its figures in no store.
+_MEASURE = f"gpuagent bench {ROOFS} --rounds 1 --warm-up 0"
+
+
 def _measure(roofline: Roofline) -> str:
     """Return the command that measures the roofs of a device; those of a processor are of so many threads."""
     threads = re.search(r" with ([0-9]+) threads?$", roofline.device)
-    return f"gpuagent run {ROOFS}{f' --threads {threads[1]}' if threads else ''}"
+    return f"{_MEASURE}{f' --threads {threads[1]}' if threads else ''}"
 
 
 def _no_ceilings(roofline: Roofline) -> Iterator[Caveat]:
@@ -248,7 +252,7 @@ def _other_device(roofline: Roofline) -> Iterator[Caveat]:
             code="roofs_of_another_device",
             text=f"the roofs of {roofline.device} were measured on {NEARNESS[ceilings.nearness]} "
             f"({ceilings.run.nodes or 'unknown node'}): clocks, power limits and cooling may differ",
-            remedy="`gpuagent run ceilings` on the device of the runs",
+            remedy=f"`{_MEASURE}` on the device of the runs",
         )
 
 
@@ -260,8 +264,8 @@ _EXECUTED_ABOVE_ROOF = _Check(
     code="executed_above_roof",
     concerns=lambda point, roofline: point.flops_by is Flops.EXECUTED and _is_above_all(point, roofline),
     text="more FLOPs executed in a second than the device can execute: the count, the time or the roof is wrong",
-    remedy="measure the roofs while nothing else runs: `gpuagent run ceilings`; run it again with `--counters ncu`",
-    own_remedy="measure the roofs while nothing else runs: `gpuagent run ceilings`; check the FLOPs that it reports",
+    remedy=f"measure the roofs while nothing else runs: `{_MEASURE}`; run it again with `--counters ncu`",
+    own_remedy=f"measure the roofs while nothing else runs: `{_MEASURE}`; check the FLOPs that it reports",
 )
 
 # Every check of a roofline, in the order in which warnings are shown.
@@ -281,8 +285,8 @@ _CHECKS: tuple[Callable[[Roofline], Iterator[Caveat]], ...] = (
         ),
         text="above the measured roof at that intensity: either the roof was measured too low (another clock, a "
         "neighbour), or the bytes are too few because data stayed in a cache",
-        remedy="run `gpuagent run ceilings` while nothing else runs; count the bytes with `--counters ncu`",
-        own_remedy="run `gpuagent run ceilings` while nothing else runs; check the bytes that it reports",
+        remedy=f"run `{_MEASURE}` while nothing else runs; count the bytes with `--counters ncu`",
+        own_remedy=f"run `{_MEASURE}` while nothing else runs; check the bytes that it reports",
     ),
     _no_ceilings,
     _other_device,

@@ -190,9 +190,7 @@ def draw_rooflines(study: roofline.Study, width_mm: float) -> Picture:
     """Return a panel for each device that has roofs. Raises GpuAgentError: there is no roof."""
     known = [one for one in study.rooflines if one.corners]
     if not known:
-        raise GpuAgentError(
-            "no roofline to draw: run `gpuagent run ceilings` on the device; `collector roofline` has more"
-        )
+        raise GpuAgentError("no roofline to draw: `collector roofline` says what measures one")
     drawn = [point for one in known for point in one.points]
     hidden = sum(len(one.points) for one in study.rooflines) - len(drawn)
     notes = ["Points are medians over runs."]

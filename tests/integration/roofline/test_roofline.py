@@ -277,7 +277,7 @@ def test_without_roofs_there_is_nothing_to_draw(store: SyntheticStore) -> None:
     found = study(store)
     assert not only_roofline(found).is_drawn
     assert codes(found) == ["no_ceilings"]  # no memory traffic but a GPU's can be counted
-    assert render(found).next == "gpuagent run ceilings --threads 8"
+    assert render(found).next == "gpuagent bench ceilings --rounds 1 --warm-up 0 --threads 8"
 
 
 def test_a_bound_names_the_height_of_its_roof_and_one_workload_is_explained_next(
