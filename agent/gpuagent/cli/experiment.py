@@ -90,6 +90,7 @@ def run(
         check_concerns,
         check_parameters,
         describe_skipped,
+        environment_concerns,
         occupant_concerns,
         torch_concerns,
     )
@@ -130,8 +131,10 @@ def run(
         lacking = check_cells(experiment, planner.plan, gpus, may_lack_all=dry_run, working_directory=here)
         check_parameters(experiment, catalogue.check_together)
     journal_path = find_place(config)[0] / "experiments" / f"{experiment.name}.jsonl"
-    place = find_platform(config, given_to_agent(ctx))
+    place, alone = find_platform(config, given_to_agent(ctx)), list(environment_concerns(experiment, lacking))
     if dry_run:
+        for line in alone:
+            click.echo(textwrap.fill(f"{line}; --force starts nevertheless", _width()))
         _print_plan(Journal(journal_path, whole, experiment, lacking, place))
         return 0
     interrupt_on_signals()
@@ -144,7 +147,7 @@ def run(
         if journal.left():
             busy = occupant_concerns(experiment, gpus)
             with waiting_for("gpuagent", f"the torch of {config.python} to try the GPUs"):
-                check_concerns((*busy, *torch_concerns(experiment, config.python, gpus)), force=force)
+                check_concerns((*alone, *busy, *torch_concerns(experiment, config.python, gpus)), force=force)
         else:
             failed = sum(done.status != "succeeded" for done in journal.ended())
             again = f", {failed} without success; --name NAME makes them again, as another experiment" if failed else ""

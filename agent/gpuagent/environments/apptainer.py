@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shlex
 import uuid
 from pathlib import Path
 
@@ -141,9 +142,12 @@ def read_sif(path: Path) -> Image:
             header = file.read(32 + _SIF_HEADER_BYTES)[32:]
             size_bytes = os.fstat(file.fileno()).st_size
     except OSError as error:
-        raise ImageUnavailableError(f"cannot read the image {str(path)!r}: {error.strerror}") from error
+        reason = f"cannot read the image {str(path)!r}: {error.strerror}"
+        build = shlex.join(["gpuagent", "image", "build", "apptainer", "--tag", str(path)])
+        remedy = "" if path.exists() else f"; `{build}` makes it"
+        raise ImageUnavailableError(f"{reason}{remedy}") from error
     if len(header) < _SIF_HEADER_BYTES or not header.startswith(_SIF_MAGIC):
-        raise MisuseError(f"{str(path)!r} is no .sif file; `gpuagent image build` makes one")
+        raise MisuseError(f"{str(path)!r} is no .sif file; `gpuagent image build apptainer` makes one")
     return Image(
         name=str(path),
         digest=f"sif:{uuid.UUID(bytes=header[16:32])}",

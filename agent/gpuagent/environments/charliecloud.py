@@ -1,6 +1,7 @@
 """Charliecloud: an image is a directory, and the container a process of the user's own, in a user namespace."""
 
 import os
+import shlex
 from pathlib import Path
 
 from gpuagent.environments.environment import Ending, Image, ImageUnavailableError, Job, Launch
@@ -41,7 +42,8 @@ class Charliecloud(Container):
         """Return the image in the directory `name`."""
         path = Path(need_name(self.name, name, "DIRECTORY")).absolute()
         if not (path / "bin").is_dir():
-            raise ImageUnavailableError(f"{str(path)!r} has no image; `gpuagent image build` makes one")
+            build = shlex.join(["gpuagent", "image", "build", self.name, "--tag", str(path)])
+            raise ImageUnavailableError(f"{str(path)!r} has no image; `{build}` makes one")
         # Links to the same file count once.
         sizes: dict[tuple[int, int], int] = {}
         for folder, _, names in os.walk(path):

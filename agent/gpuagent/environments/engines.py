@@ -69,6 +69,9 @@ _ENGINE_FAILED = 125
 # The last lines of a client's error message, which do not name the mistake.
 _HINT = re.compile(r"^(?:Usage: .*|(?:Run|See) '.*--help'.*)$", re.MULTILINE)
 
+# The name that `gpuagent image build` gives, which no registry has.
+WORKLOADS_IMAGE = "gpuagent-workloads"
+
 
 class Engine(Container):
     """A container engine.
@@ -99,9 +102,9 @@ class Engine(Container):
         try:
             (found,) = json.loads(ask_client([*self._client(), "image", "inspect", name]))
         except (ClientError, ValueError) as error:
-            raise ImageUnavailableError(
-                f"there is no image {name!r} here; run: {self.name} pull {name} ({error})"
-            ) from error
+            is_own = name.partition(":")[0] == WORKLOADS_IMAGE
+            remedy = f"gpuagent image build {self.name}" if is_own else f"{self.name} pull {name}"
+            raise ImageUnavailableError(f"there is no image {name!r} here; run: {remedy} ({error})") from error
         image = Image(
             name=name,
             # The hash of its configuration and layers: the same in every engine, pulled or built.

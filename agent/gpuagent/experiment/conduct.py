@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -321,6 +322,15 @@ def describe_skipped(experiment: Experiment, lacking: Mapping[str, str]) -> list
         if cell.key in lacking:
             names.setdefault(lacking[cell.key], []).append(cell.name)
     return [f"skipped {counted(len(of), 'cell')} of {', '.join(dict.fromkeys(of))}: {why}" for why, of in names.items()]
+
+
+def environment_concerns(experiment: Experiment, lacking: Mapping[str, str]) -> Iterator[str]:
+    """Yield that one environment alone can run here, if the answer only compares environments."""
+    left = {cell.environment for cell in experiment.cells if cell.key not in lacking}
+    comparisons = [answer for answer in experiment.answers if answer.startswith("compare")]
+    is_asked = comparisons and all(re.search(r" --by[= ]environment\b", answer) for answer in comparisons)
+    if is_asked and len(left) == 1 and {cell.environment for cell in experiment.cells} - left:
+        yield f"only {left.pop()} can run here, so no environments can be compared"
 
 
 def check_parameters(experiment: Experiment, check: Callable[[str, Sequence[Mapping[str, str]]], None]) -> None:

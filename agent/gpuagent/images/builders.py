@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpuagent.environments.engines import WORKLOADS_IMAGE
 from gpuagent.environments.support.common import ClientError, ask_client, site_words, user_name
 from gpuagent_common.errors import MisuseError
 
@@ -81,7 +82,7 @@ class EngineBuilder(Builder):
     """
 
     recipe = "docker/workloads.Dockerfile"
-    tag = "gpuagent-workloads"
+    tag = WORKLOADS_IMAGE
     has_files = False
     takes_arguments = True
 
@@ -146,7 +147,7 @@ class CharliecloudBuilder(Builder):
 
     environment = "charliecloud"
     recipe = "charliecloud/workloads.Dockerfile"
-    tag = "gpuagent-workloads"
+    tag = WORKLOADS_IMAGE
     has_files = True
     takes_arguments = True
 

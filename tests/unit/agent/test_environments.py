@@ -1,4 +1,5 @@
 import os
+import re
 import struct
 import subprocess
 import uuid
@@ -13,7 +14,14 @@ from gpuagent import environments
 from gpuagent.environments import ENVIRONMENTS, engines, find_environment, split_name
 from gpuagent.environments.apptainer import read_sif
 from gpuagent.environments.engines import Podman
-from gpuagent.environments.environment import Ending, EnvironmentUnavailableError, Image, Job, Span
+from gpuagent.environments.environment import (
+    Ending,
+    EnvironmentUnavailableError,
+    Image,
+    ImageUnavailableError,
+    Job,
+    Span,
+)
 from gpuagent.environments.slurm import find_step
 from gpuagent.environments.support import common
 from gpuagent.environments.support.common import check_machine, elf_machine, machine_of
@@ -272,6 +280,23 @@ def test_podman_without_catatonit_is_reported_with_the_package(node: Path, monke
 @pytest.mark.parametrize("name", ["docker", "podman", "apptainer", "charliecloud"])
 def test_an_invalid_name_of_an_image_is_refused(name: str, image: str | None) -> None:
     with pytest.raises(MisuseError, match="image"):
+        find_environment(name).find_image(image)
+
+
+@pytest.mark.parametrize(
+    ("name", "image", "remedy"),
+    [
+        ("docker", "gpuagent-workloads", "run: gpuagent image build docker ("),
+        ("podman", "registry.example/torch", "run: podman pull registry.example/torch ("),
+        ("apptainer", "/no/such.sif", "`gpuagent image build apptainer --tag /no/such.sif` makes it"),
+        ("charliecloud", "/no/such", "`gpuagent image build charliecloud --tag /no/such` makes one"),
+    ],
+)
+def test_a_missing_image_is_reported_with_the_command_that_makes_it(
+    monkeypatch: pytest.MonkeyPatch, name: str, image: str, remedy: str
+) -> None:
+    monkeypatch.setenv(f"GPUAGENT_{name.upper()}", "false")
+    with pytest.raises(ImageUnavailableError, match=re.escape(remedy)):
         find_environment(name).find_image(image)
 
 

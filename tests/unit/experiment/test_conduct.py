@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpuagent.environments.environment import EnvironmentUnavailableError, ImageUnavailableError
 from gpuagent.experiment import plan
-from gpuagent.experiment.conduct import Conductor, Done, Journal, check_cells, occupant_concerns
+from gpuagent.experiment.conduct import Conductor, Done, Journal, check_cells, environment_concerns, occupant_concerns
 from gpuagent.experiment.file import CoolDown, Experiment, find_file, read_experiment
 from gpuagent.experiment.gpus import NodeGpus
 from gpuagent.runs.catalogue import Catalogue
@@ -246,6 +246,19 @@ def test_an_experiment_for_which_the_node_lacks_everything_is_refused() -> None:
     with pytest.raises(GpuAgentError, match="docker cannot be"):
         check_cells(wanted, planner(), NodeGpus(NO_DRIVER))
     assert len(check_cells(wanted, planner(), NodeGpus(NO_DRIVER), may_lack_all=True)) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_left_alone"),
+    [("compare --by environment --all", True), ("compare", False), ("profile bare docker --by environment", False)],
+)
+def test_a_comparison_of_environments_of_which_one_is_left_needs_force(answer: str, is_left_alone: bool) -> None:
+    wanted = experiment(CELLS, f"answer: [{answer}]\n")
+    lacking = check_cells(wanted, planner(), NodeGpus(NO_DRIVER))
+    words = ["only bare can run here, so no environments can be compared"]
+    assert list(environment_concerns(wanted, lacking)) == (words if is_left_alone else [])
+    assert not list(environment_concerns(wanted, {}))
+    assert not list(environment_concerns(plan.narrowed(wanted, ["environment=bare"]), lacking))
 
 
 def test_skipped_cells_are_not_run_and_made_later_where_they_can_be(tmp_path: Path) -> None:
