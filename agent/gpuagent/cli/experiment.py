@@ -1,5 +1,6 @@
 """`gpuagent experiment`: many runs that answer one question, from a file."""
 
+import shlex
 import shutil
 import textwrap
 from collections.abc import Sequence
@@ -27,6 +28,13 @@ if TYPE_CHECKING:
     from gpuagent.experiment.plan import Trial
 
 _OUTPUT_HELP = "Folder of the answer's tables and figures.  [default: NAME-answer]"
+
+
+def _refuse_store(_context: click.Context, _parameter: click.Parameter, file: str | None) -> None:
+    """Name the command that takes --store instead."""
+    if file is not None:
+        serve = shlex.join(["collector", "serve", "--store", file])
+        raise MisuseError(f"no option --store: an experiment goes to the running collector; start it: {serve}")
 
 
 @click.group(cls=SuggestingGroup)
@@ -58,6 +66,7 @@ Examples:
 @click.option("--until", metavar="WIDTH", help="Stop at a planned look with intervals this narrow, such as 2%.")
 @click.option("--output", metavar="DIR", type=click.Path(path_type=Path), help=_OUTPUT_HELP)
 @click.option("--force", is_flag=True, help="Start even if the GPUs are busy or torch cannot use them.")
+@click.option("--store", hidden=True, expose_value=False, callback=_refuse_store)
 @agent_options
 @click.pass_context
 def run(
@@ -155,8 +164,8 @@ def run(
             lines.note(f"{made} as {place.partition(' on ')[0]}{again}")
             has_delivered = _deliver_what_waits(config, lines)
         is_stored, has_stopped = make_runs(journal, config, given_to_agent(ctx), gpus, lines)
-    if answer and has_delivered:
-        print_answer(answer, experiment.name, config, is_stored=is_stored)
+    if has_delivered:
+        print_answer(answer, experiment, config, is_stored=is_stored)
     has_failed = any(done.status != "succeeded" for done in journal.ended())
     return int(has_failed or not (has_stopped or not journal.left()))
 

@@ -33,7 +33,8 @@ sides AS (
     GROUP BY command::VARCHAR, parameters::VARCHAR, environment, interference, limits)
 SELECT count(*) FILTER (started_at IS NOT NULL AND run_id NOT IN (SELECT run_id FROM metrics))
     + greatest(0, {0} - count(*)) AS without_figures,
-    (SELECT count(*) FILTER (is_lacking) FROM sides) AS lacking, (SELECT count(*) FROM sides) AS sides
+    (SELECT count(*) FILTER (is_lacking) FROM sides) AS lacking, (SELECT count(*) FROM sides) AS sides,
+    count(DISTINCT platform) FILTER (status = 'succeeded') AS platforms
 FROM ended"""
 
 
@@ -47,6 +48,8 @@ class Awaited:
     # The sides of which at least half of the succeeded runs have no throughput, and all sides.
     lacking: int = 0
     sides: int = 0
+    # The platforms with a run that succeeded.
+    platforms: int = 0
 
 
 def check_answer(words: Sequence[str]) -> None:
@@ -61,21 +64,36 @@ def check_answer(words: Sequence[str]) -> None:
             raise MisuseError(done.stderr.strip().removeprefix("collector: "))
 
 
-def print_answer(words: Sequence[str], experiment: str, config: "AgentConfig", *, is_stored: bool) -> None:
-    """Print and write the answer of an experiment; if that is impossible now, print the command for later."""
+def print_answer(words: Sequence[str], experiment: "Experiment", config: "AgentConfig", *, is_stored: bool) -> None:
+    """Print and write the answer of an experiment; if that is impossible now, print the command for later.
+
+    Where its file has no answer, print the command that shows its runs.
+    """
+    if not words:
+        return _print_next(experiment, config)
     program = find_collector_command()
     command = [*words, *connection_words(config)]
     if program is None:
         reason = "there is no `collector` here; run this where it is"
     elif not is_stored:
         reason = "when the collector has the samples, run this"
-    elif not await_figures(program, experiment, connection_words(config)).is_answered or (
-        subprocess.run([program, *command], check=False).returncode
-    ):
-        reason = "once that is fixed, run this"
     else:
-        return
-    click.echo(f"gpuagent: {reason}:\n  collector {shlex.join(command)}", err=True)
+        awaited = await_figures(program, experiment.name, connection_words(config))
+        if awaited.is_answered and subprocess.run([program, *command], check=False).returncode == 0:
+            return None
+        are_platforms = any("--by" not in answer or "--by platform" in answer for answer in experiment.answers)
+        is_first = are_platforms and awaited.platforms == 1
+        reason = "when another platform has run it as well, run this" if is_first else "once that is fixed, run this"
+    return click.echo(f"gpuagent: {reason}:\n  collector {shlex.join(command)}", err=True)
+
+
+def _print_next(experiment: "Experiment", config: "AgentConfig") -> None:
+    """Print the command that shows the runs of an experiment whose file has no answer."""
+    loads = [cell.asked.parameters for cell in experiment.cells if cell.asked.workload == "serve-load"]
+    words = ["serving", "--experiment", experiment.name] if loads else ["show", experiment.name]
+    if len({parameters.get("server") for parameters in loads}) > 1:
+        words += ["--by", "parameter:server"]
+    click.echo(f"Next:\n  collector {shlex.join([*words, *connection_words(config)])}")
 
 
 def await_figures(program: str, experiment: str, connection: Sequence[str], *, made: int = 0) -> Awaited:
@@ -92,9 +110,10 @@ def await_figures(program: str, experiment: str, connection: Sequence[str], *, m
             if asked.returncode:
                 click.echo(asked.stderr, nl=False, err=True)
                 return Awaited(is_answered=False)
-            without_figures, lacking, sides = map(int, asked.stdout.split()[-1].split(","))
+            without_figures, lacking, sides, platforms = map(int, asked.stdout.split()[-1].split(","))
             if without_figures == 0 or time.monotonic() > deadline:
-                return Awaited(is_answered=True, has_figures=without_figures == 0, lacking=lacking, sides=sides)
+                counts = {"lacking": lacking, "sides": sides, "platforms": platforms}
+                return Awaited(is_answered=True, has_figures=without_figures == 0, **counts)
 
 
 def await_delivery(is_waiting: Callable[[], object]) -> None:

@@ -43,6 +43,12 @@ def test_an_experiment_makes_its_runs_and_then_asks_for_its_answer(sharing: Node
     again = sharing.run("gpuagent", "experiment", "run", str(written(sharing)))
     assert "all 6 runs" in again.stderr
     assert succeeded(sharing) == [(1, 2), (2, 2), (3, 2)]
+    text = written(sharing).read_text()
+    for answer, words in (("", "Next:\n  collector show "), ("answer: [compare here openshift]\n", "another platform")):
+        written(sharing).write_text(text.partition("answer:")[0] + answer)
+        once = ("--repeats", "1", "--name", f"study-{len(answer)}")
+        done = sharing.run("gpuagent", "experiment", "run", str(sharing.folder / "study.yaml"), *once)
+        assert words in done.stdout + done.stderr
 
 
 def test_without_a_collector_the_runs_are_made_and_the_later_commands_printed_once(node: Node) -> None:
@@ -171,10 +177,12 @@ def test_a_study_is_shown_with_its_comments_and_runs_under_another_name(node: No
         ["experiment", "run", str(mine), "--dry-run", "--name", "mine", "--repeats", "2"],
         ["experiment", "run", "layers", "--data", "/no/such"],
         ["experiment", "run", "layers", "--param", "stps=1"],
+        ["experiment", "run", "layers", "--store", "a.duckdb"],
         ["experiment", "show", "layer"],
     )
     assert renamed[1].startswith("mine: ")
-    for (code, _, err), words in zip(refused, ("/no/such", "stps", "mean layers?\n"), strict=True):
+    named = ("/no/such", "stps", "collector serve --store a.duckdb", "mean layers?\n")
+    for (code, _, err), words in zip(refused, named, strict=True):
         assert (code, words in err) == (2, True)
 
 
