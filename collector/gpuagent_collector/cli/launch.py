@@ -167,7 +167,7 @@ class _Launch:
 
     def runs(self, spec: "RunSpec", *, as_json: bool) -> int:
         """Launch runs, follow them if asked to, print them; return the exit code."""
-        from gpuagent_collector.launching.progress import RunProgress, read_progress, runs_to_json
+        from gpuagent_collector.launching.progress import RunProgress, count_by_status, read_progress, runs_to_json
         from gpuagent_collector.launching.show import ENDED_RUN_COLUMNS
         from gpuagent_collector.runs.words import write_command
 
@@ -188,6 +188,8 @@ class _Launch:
             runs = self._follow(runs, look, "the runs continue", spec.experiment)
         _print_work(runs, ENDED_RUN_COLUMNS, runs_to_json(runs, refusals) if as_json else None)
         if self.wait and runs and not as_json:
+            if runs[1:]:
+                click.echo(count_by_status(runs))
             name = spec.experiment if spec.experiment and runs[1:] else runs[0].run_id
             _print_command("Next", write_command("show", {}, name))
         has_failed = self.wait and not all(run.has_succeeded for run in runs)

@@ -12,7 +12,14 @@ from rich.console import Console
 from gpuagent_collector.cli.printing import asking
 from gpuagent_collector.launching.agents import Agent
 from gpuagent_collector.launching.client import RunsClient
-from gpuagent_collector.launching.progress import AWork, ExperimentProgress, RunProgress, follow, read_progress
+from gpuagent_collector.launching.progress import (
+    AWork,
+    ExperimentProgress,
+    RunProgress,
+    count_by_status,
+    follow,
+    read_progress,
+)
 from gpuagent_collector.launching.show import Lines, LiveTable
 from gpuagent_collector.query.reader import FileReader
 from gpuagent_collector.query.remote import RemoteReader
@@ -195,3 +202,8 @@ def older() -> Iterator[RunsClient]:
 def test_a_collector_without_experiments_is_to_be_upgraded(older: RunsClient) -> None:
     with pytest.raises(GpuAgentError, match="upgrade it"):
         older.experiments(["session"], "study")
+
+
+def test_ended_runs_are_counted_by_how_they_ended() -> None:
+    runs = [*[run("failed")] * 2, *[run("succeeded")] * 3, run("timed_out")]
+    assert count_by_status(runs) == "3 succeeded, 2 failed, 1 timed out"
