@@ -15,10 +15,10 @@ from typing import Any
 from gpuagent.environments import find_environment
 from gpuagent.environments.environment import Environment, EnvironmentUnavailableError, Home, Image, Job
 from gpuagent.runs.catalogue import Catalogue, ParameterValue, Workload
-from gpuagent.runs.patterns import NO_PATTERN, Pattern, find_patterns
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.keys import invited_run, make_invitation
 from gpuagent_common.limits import MAX_LABELS, MAX_NAME_CHARACTERS, Limits, read_limits
+from gpuagent_common.patterns import NO_PATTERN, Pattern, find_patterns
 from gpuagent_common.program_name import check_program_name, name_program
 from gpuagent_proto.v1.run_pb2 import RunSpec
 

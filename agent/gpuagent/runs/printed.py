@@ -16,7 +16,7 @@ from typing import Any
 
 from gpuagent.environments.support.common import read_run_file
 from gpuagent.runs.output import STREAMS
-from gpuagent.runs.patterns import MAX_LINE_CHARACTERS, Pattern, Template, metrics_of
+from gpuagent_common.patterns import MAX_LINE_CHARACTERS, Pattern, Template, metrics_of
 
 # The events that are made of the output, read like those of a rank.
 PRINTED_FILE = "printed.jsonl"

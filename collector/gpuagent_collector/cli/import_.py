@@ -67,7 +67,8 @@ def command(
 
     With --run, steps and metrics come from a log: the history of Weights & Biases or another table with a column of
     steps, as CSV or JSON lines; a run's folder or the database of MLflow; a project's database of Trackio; event files
-    of TensorBoard, for which it must be installed. Of several runs, --log-run names the one to take.
+    of TensorBoard, for which it must be installed; the metrics in what a program printed. The last loss is the run's.
+    Of several runs, --log-run names the one to take.
 
     Results of aiperf, guidellm, `vllm bench serve` and nccl-tests become runs. What a file does not state is absent,
     and conditions that it should state are asked for. A file's own node and GPUs count unless options name others.

@@ -2,8 +2,8 @@
 
 Formats: the history of Weights & Biases as CSV or JSON lines (`_step`, `_timestamp`), any such file with a column of
 steps, a run's folder of MLflow (`metrics/NAME` with lines `milliseconds value step`), a database of MLflow or Trackio,
-event files of TensorBoard. A chart of Weights & Biases has columns `RUN - METRIC`, each with `__MIN` and `__MAX` beside
-it, of one run or several.
+event files of TensorBoard, or the metrics that a program printed. A chart of Weights & Biases has columns
+`RUN - METRIC`, each with `__MIN` and `__MAX` beside it, of one run or several.
 """
 
 import csv
@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from gpuagent_collector.query.named_runs import find_run
 from gpuagent_collector.store import Store
 from gpuagent_collector.times import utc_now
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.patterns import MAX_LINE_CHARACTERS, READY, metrics_of
 from gpuagent_common.statuses import FINAL_STATUSES
 from gpuagent_common.text import counted
 
@@ -52,8 +53,11 @@ _MOST_STEPS, _LATEST_SECONDS = 2**53, 7_258_118_400
 # `collector publish` adds for all nodes and Trackio has in another table, and figures of a whole run.
 SYSTEM_PREFIX, FIGURE_PREFIX = "system/", "figure/"
 
-# Clocks of the program and of its node are the same, but a tracker writes late.
-_SLACK = timedelta(seconds=60)
+# Clocks of the program and of its node are the same; some logs have whole seconds.
+_SLACK = timedelta(seconds=2)
+
+# The last value of the first that a log has is the run's result, as of printed lines; a share is no percentage.
+_RESULTS = (("loss", None, ("loss", "train/loss", "train_loss")), ("accuracy", "%", ("accuracy",)))
 
 # A longer interval between two steps holds something else besides, as for printed steps.
 _GAP_RATIO = 3.0
@@ -91,7 +95,9 @@ def read_log(path: Path, chosen: str | None = None) -> dict[int, LoggedStep]:
         if unix_seconds is not None:
             step.unix_seconds = max(unix_seconds, step.unix_seconds or 0.0)
     if not steps:
-        raise MisuseError(f"{path} has no steps; it needs a column of: {', '.join(_STEPS)}")
+        raise MisuseError(
+            f"{path} has no steps; it needs lines such as `Step 10, loss 0.3` or one of the columns {', '.join(_STEPS)}"
+        )
     return dict(sorted(steps.items()))
 
 
@@ -107,10 +113,33 @@ def _read_rows(path: Path, chosen: str | None) -> Iterator[Record]:
                 if charted := {name for name in header if all(f"{name}{bound}" in header for bound in _BOUNDS)}:
                     rows, chosen = _read_chart(path, rows, charted, chosen), None
             else:
-                rows = map(json.loads, filter(str.strip, file))
+                lines = [line for line in file.read().splitlines() if line.strip()]
+                if lines and not lines[0].lstrip().startswith("{") and path.suffix.lower() != ".jsonl":
+                    yield from _read_printed(lines)
+                    return
+                rows = map(json.loads, lines)
             yield from _read_records(path, rows, chosen)
     except (OSError, ValueError, AttributeError, csv.Error) as error:
         raise MisuseError(f"{path} is neither CSV (*.csv) nor JSON lines: {error}") from error
+
+
+def _read_printed(lines: Collection[str]) -> Iterator[Record]:
+    """Yield the metrics in the lines of the pattern that fits best; steps count on where an epoch begins them anew."""
+    found: dict[str, list[dict[str, float]]] = {}
+    for line, pattern in product(lines, READY):
+        matches = (template.match(line[:MAX_LINE_CHARACTERS]) for template in (*pattern.steps, *pattern.metrics))
+        if (values := next(filter(None, matches), None)) and metrics_of(values):
+            found.setdefault(pattern.name, []).append(values)
+    known = [pattern for pattern in READY if pattern.name in found]
+    best = min(known, key=lambda pattern: (pattern.rank, -len(found[pattern.name])), default=None)
+    before = latest = 0
+    for index, values in enumerate(found[best.name] if best else ()):
+        step = values.get("step", math.nan)
+        number = round(step) if math.isfinite(step) else index
+        if number < latest:
+            before, latest = before + latest, 0
+        latest = max(latest, number)
+        yield before + number, None, metrics_of(values)
 
 
 def _read_records(path: Path, rows: Iterator[Any], chosen: str | None) -> Iterator[Record]:
@@ -263,6 +292,7 @@ def import_log(path: Path, run_id: str, store: Store, items_per_step: float | No
     with closing(store.connect()) as connection:
         run_id = find_run(ask_within(connection), run_id).run_id
         found = connection.execute(_RUN, [run_id]).fetchone()
+        ended = connection.execute(_ENDED).fetchall()
     if found is None:
         raise MisuseError(f"{store.spec} has no run {run_id!r}; `collector runs` lists them")
     session_id, node_id, status, started_at, ended_at, known = found
@@ -272,12 +302,14 @@ def import_log(path: Path, run_id: str, store: Store, items_per_step: float | No
         raise MisuseError(f"run {run_id} has {known:,} steps already")
     times = [step.unix_seconds for step in steps.values() if step.unix_seconds is not None]
     if times and not (started_at - _SLACK <= _utc(min(times)) and _utc(max(times)) <= ended_at + _SLACK):
+        own = [row[0] for row in ended if row[1] - _SLACK <= _utc(min(times)) and _utc(max(times)) <= row[2] + _SLACK]
         raise MisuseError(
-            f"the log is from {_utc(min(times)):%F %T} to {_utc(max(times)):%F %T}, the run from {started_at:%F %T} to "
-            f"{ended_at:%F %T} UTC; name its own run"
+            f"the log is from {_utc(min(times)):%F %T} to {_utc(max(times)):%T}, {run_id} from {started_at:%F %T} to "
+            f"{ended_at:%T} UTC; {f'it fits {own[0]}' if len(own) == 1 else 'name its own run'}"
         )
     common = {"session_id": session_id, "node_id": node_id, "run_id": run_id, "rank": 0}
     tables = _tables(steps, items_per_step)
+    tables["results"] += _last_values(steps, ended_at)
     with store.transaction() as writing:
         for table, rows in tables.items():
             if rows:
@@ -285,13 +317,18 @@ def import_log(path: Path, run_id: str, store: Store, items_per_step: float | No
                 writing.execute(f'INSERT INTO "{table}" BY NAME SELECT * FROM incoming')  # noqa: S608 - ours
                 writing.unregister("incoming")
         summarize_runs(writing, [run_id], utc_now())
-    metrics = sum(row["event"] == "metric" for row in tables["run_events"])
-    return f"{len(steps):,} steps and {metrics:,} values of metrics stored for run {run_id}"
+    names = [row["name"] for row in tables["run_events"] if row["event"] == "metric"]
+    metrics = ", ".join(dict.fromkeys(names)) if len(set(names)) < 4 else "metrics"
+    untimed = "" if times else "; the log has no times, so steps have no durations"
+    stored = f"{counted(len(steps), 'step')} and {counted(len(names), 'value')} of {metrics}"
+    return f"{stored} stored for run {run_id}{untimed}"
 
 
 _RUN = """
 SELECT session_id, node_id, status, started_at, ended_at, (SELECT count(*) FROM steps WHERE steps.run_id = runs.run_id)
 FROM runs WHERE run_id = ?"""
+
+_ENDED = "SELECT run_id, started_at, ended_at FROM runs WHERE started_at IS NOT NULL AND ended_at IS NOT NULL"
 
 
 def _tables(steps: Mapping[int, LoggedStep], items_per_step: float | None) -> dict[str, list[dict[str, Any]]]:
@@ -323,6 +360,15 @@ def _tables(steps: Mapping[int, LoggedStep], items_per_step: float | None) -> di
         result = {"time": ended, "phase": "measure"}
         rows["results"] = [{**result, "name": name, "value": value, "unit": unit} for name, value, unit in figures]
     return rows
+
+
+def _last_values(steps: dict[int, LoggedStep], ended_at: datetime) -> Iterator[dict[str, Any]]:
+    """Yield the results that are the last values of a log's metrics; of an accuracy, only a percentage."""
+    for name, unit, metrics in _RESULTS:
+        metric = next((one for one in metrics if any(one in step.values for step in steps.values())), None)
+        last = next((step for step in reversed(steps.values()) if metric in step.values), None)
+        if last and metric and (unit is None or last.values[metric] > 1):
+            yield {"time": ended_at, "phase": None, "name": name, "value": last.values[metric], "unit": unit}
 
 
 def _utc(unix_seconds: float) -> datetime:

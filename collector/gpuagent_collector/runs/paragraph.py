@@ -89,7 +89,7 @@ def describe_runs(
         and not any(" step" in figure for figure in figures)
         and not facts.values(succeeded, "throughput")
     ):
-        sentences.append("No steps were recorded: --observe finds those of torch, --pattern those that are printed.")
+        sentences.append("No steps were timed: --observe finds those of torch, --pattern those that are printed.")
     return "\n".join(filter(None, [" ".join(sentences), _next(ask, runs)]))
 
 

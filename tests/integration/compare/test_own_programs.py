@@ -345,4 +345,4 @@ def test_a_program_without_steps_is_described_with_the_ways_to_them(store: Synth
     alternate(store, first=own("a"), second=own("a"))
     for rows in ("steps", "results"):
         store.rows[rows].clear()
-    assert "No steps were recorded: --observe" in described(store, "first-0")
+    assert "No steps were timed: --observe" in described(store, "first-0")

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuagent.runs.events import EventTailer
-from gpuagent.runs.patterns import READY, Template, find_patterns
 from gpuagent.runs.printed import PRINTED_FILE, PrintedSteps
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.patterns import READY, Template, find_patterns
 
 PRINTED = Path(__file__).resolve().parents[2] / "fixtures/printed"
 STARTED = 1_800_000_000_000_000_000

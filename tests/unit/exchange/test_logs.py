@@ -111,3 +111,13 @@ def test_times_and_steps_that_cannot_be_meant_are_refused(row: str, tmp_path: Pa
 def test_the_index_of_pandas_is_no_metric(index: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"{index},step,loss\n0,5,1\n")
     assert read_log(tmp_path / "a.csv") == {5: LoggedStep(values={"loss": 1.0})}
+
+
+def test_the_metrics_that_a_program_printed_are_those_of_its_steps(tmp_path: Path) -> None:
+    lines = ["starting", "Step [1/2], Loss: 0.5", "Epoch 1, loss 0.4", "Step [2/2], Loss: 0.4", "Step [1/2], Loss: 0.3"]
+    (tmp_path / "train.log").write_text("\n".join(lines))
+    steps = {number: step.values["loss"] for number, step in read_log(tmp_path / "train.log").items()}
+    assert steps == {1: 0.5, 2: 0.4, 3: 0.3}
+    (tmp_path / "train.log").write_text("starting\n")
+    with pytest.raises(MisuseError, match="has no steps"):
+        read_log(tmp_path / "train.log")
