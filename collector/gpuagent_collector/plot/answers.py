@@ -24,6 +24,7 @@ from gpuagent_collector.plot.picture import (
 )
 from gpuagent_collector.present.human import change
 from gpuagent_collector.present.panel import Axis, Look, Panel, Place, Series
+from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.recommend.ranking import rank
 from gpuagent_collector.report.figures.frontier import frontier_panels
 from gpuagent_collector.report.figures.rooflines import number_points, roofline_panel
@@ -168,7 +169,8 @@ def draw_frontier(chosen: Selection, width_mm: float, *, delta: float) -> Pictur
         of_block = frontier_panels(block, facts, layout.sides, efficient)
         found += [replace(panel, title=names[id(block)]) for panel in of_block]
     if not found:
-        raise GpuAgentError("no frontier to draw: no run has energy or cost; give --prices, or sample the GPUs' power")
+        why = why_unpriced(facts) or "no run has energy or cost; give --prices, or sample the GPUs' power"
+        raise GpuAgentError(f"no frontier to draw: {why}")
     panels = found[:_MOST_PANELS]
     series = [each for panel in panels for each in panel.series]
     is_joined = any(each.look is Look.BROKEN for each in series)
@@ -181,6 +183,9 @@ def draw_frontier(chosen: Selection, width_mm: float, *, delta: float) -> Pictur
         said = "No two sides ran the same settings, so nothing is compared."
     elif alone:
         said = f"Not drawn, as only one side ran each: {', '.join(names[id(block)] for block in alone)}."
+    drawn = {each.name for each in series}
+    if undrawn := [side for side in layout.sides if side not in drawn and facts.unpriced]:
+        said = f"{said} Not drawn: {', '.join(undrawn)}, as {why_unpriced(facts)}.".lstrip()
     picture = draw_panels(panels, f"{note} {said}".rstrip(), width_mm, columns=2 if panels[1:] else 1)
     picture.said = said
     return picture

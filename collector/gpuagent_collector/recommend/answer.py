@@ -83,7 +83,7 @@ def answer(recommendation: Recommendation, *, most: int = _SPOKEN_RANKINGS) -> s
         is_known = any(one.shown for one in reasons)
         sentences += why(reasons, layout.facet) if most > 1 or (is_known and not because) else []
     more = len(recommendation.rankings) - most
-    if more > 0:
+    if more > 0 and most > 1:
         sentences.append(f"{counted(more, 'more setting')} can be seen with --all.")
     return join_sentences(sentences)
 

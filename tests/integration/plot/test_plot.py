@@ -329,6 +329,12 @@ def test_settings_of_one_side_are_named_and_leave_the_frontier_to_the_others(fil
     picture = plot(filled_with(on_one_side), "frontier", prices=prices)
     assert len(axes_of(picture)) == 1
     assert "batch_size=32 (only on satori)" in picture.said
+    of_one = parse_prices(json.dumps(each[:1]).encode(), "prices.yaml")
+    missing = "prices.yaml has no entry for the platform openshift, only for satori"
+    assert f"Not drawn: openshift, as {missing}." in plot(filled_with(on_one_side), "frontier", prices=of_one).said
+    of_none = parse_prices(json.dumps([{**each[0], "platform": "gke"}]).encode(), "prices.yaml")
+    with pytest.raises(GpuAgentError, match=r"prices\.yaml has no entry for the platform"):
+        plot(filled_with(on_one_side), "frontier", prices=of_none)
     others = "CAST(parameters->>'batch_size' AS INTEGER) <> 64"
     with pytest.raises(GpuAgentError, match="mnist ran with other parameters on each side: batch_size"):
         plot(filled_with(on_one_side), "frontier", prices=prices, where=others)
