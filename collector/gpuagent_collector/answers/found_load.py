@@ -1,7 +1,7 @@
 """The highest loads within limits of latency that searches of `serve-load --find` found, by side."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuagent_collector.compare.matrix import Selection
@@ -12,7 +12,7 @@ from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.cells import Cell
 from gpuagent_collector.runs.data import Facts
-from gpuagent_collector.runs.repeating import find_recorded
+from gpuagent_collector.runs.repeating import find_recorded, write_parameters
 from gpuagent_collector.statistics.summaries import median_interval
 
 # What is searched for, with the unit of each.
@@ -80,6 +80,24 @@ def _found(cell: Cell, kind: str, limits: str, facts: Facts) -> Found:
         erratic=contradicting / bets if bets else 0.0,
         figures=figures,
     )
+
+
+def search_within(
+    ask: Ask, found: Sequence[Found], limits: str, slo: Mapping[str, str]
+) -> tuple[str | None, str | None]:
+    """Return the bench that searches within other limits, which are also in words, and in words what it does.
+
+    None: the command of the searches is unknown.
+    """
+    recorded = find_recorded(ask, found[0].run_ids)
+    if not recorded.given:
+        return None, None
+    kept = {name: value for name, value in recorded.given.items() if not name.startswith("slo-")}
+    parameters = tuple(write_parameters(kept))
+    command = replace(recorded, parameters=parameters).workload_command(
+        SERVING, {f"--{name}": [value] for name, value in slo.items()}
+    )
+    return command, f"searches within {limits}, as a search has the limit it was made with"
 
 
 def longer_search(ask: Ask, chosen: Selection, found: Sequence[Found]) -> tuple[str | None, str | None]:

@@ -28,6 +28,7 @@ from gpuagent_collector.metrics import BY_NAME
 from gpuagent_collector.present.answer import Answer, Caveat, Legend, Part, Section
 from gpuagent_collector.present.human import change, in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import Column, Table
+from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.words import distinguishing, interval, name_file, reasons, write_command, write_shift
 from gpuagent_collector.statistics.shift import least_runs
@@ -36,6 +37,12 @@ from gpuagent_collector.statistics.shift import least_runs
 def find_caveats(study: Study) -> Iterator[Caveat]:
     """Yield every warning that applies."""
     layout = study.chosen.layout
+    if unpriced := why_unpriced(study.chosen.facts):
+        yield Caveat(
+            code="unpriced",
+            text=f"no cost{' of some runs' if study.costs else ''}: {unpriced}",
+            remedy="add or change the entry in the file of prices (docs/cost.md)",
+        )
     if programs := programs_caveat({side: layout.runs_of(side) for side in layout.sides}):
         yield programs
     limited = _places(study, lambda point: point.figures.get("client_limited", 0) > 0)

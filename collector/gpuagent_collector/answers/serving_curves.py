@@ -13,6 +13,7 @@ from gpuagent_collector.answers.found_load import (
     Found,
     find_loads,
     longer_search,
+    search_within,
 )
 from gpuagent_collector.compare.comparison import Comparison, Request
 from gpuagent_collector.compare.figures import values_of_sides
@@ -223,13 +224,16 @@ def study_serving(
     ]
     # Imported results may lack the percentile of the limit.
     curves = [curve for curve in curves if curve.points] or curves
-    if curves and milliseconds:
-        asked = write_limits(Limits(percent=percent or USUAL_PERCENT, milliseconds=milliseconds))
-        highest = tuple(one for one in highest if one.limits == asked)
+    asked = Limits(percent=percent or USUAL_PERCENT, milliseconds=milliseconds)
+    of_asked = tuple(one for one in highest if one.limits == write_limits(asked))
+    if milliseconds and (curves or of_asked):
+        highest = of_asked
     stem = f"{COST_PER_MILLION_ITEMS.stem}_"
     costs = tuple(metric for metric in chosen.facts.derived if metric.name.startswith(stem))
     search, searched = _search_limit(ask, chosen, curves, {(one.side, one.limits) for one in highest})
-    if search is None and highest:
+    if milliseconds and not (curves or of_asked):
+        search, searched = search_within(ask, highest, write_limits(asked), _slo(asked))
+    elif search is None and highest:
         search, searched = longer_search(ask, chosen, highest)
     return Study(
         chosen=chosen,
@@ -280,14 +284,18 @@ def _search_limit(
     recorded = find_recorded(ask, at_best)
     if not recorded.given:
         return None, None
-    limits = {f"slo-{kind}": f"{most:g}" for kind, most in curve.limits.milliseconds.items()}
-    percent = {} if curve.limits.percent == USUAL_PERCENT else {"slo-percent": f"{curve.limits.percent:g}"}
+    searched = {**_slo(curve.limits), "find": curve.load, curve.load: f"{best.load:g}"}
     if best.figures.get("client_limited", 0) > 0:
-        percent["clients"] = str(2 * int(recorded.given.get("clients", "1")))
-    searched = {**limits, **percent, "find": curve.load, curve.load: f"{best.load:g}"}
+        searched["clients"] = str(2 * int(recorded.given.get("clients", "1")))
     arguments = write_parameters(recorded.given | searched)
     command = harmless(shlex.join(["gpuagent", "bench", "serve-load", *arguments, *recorded.options]))
     return command, words
+
+
+def _slo(limits: Limits) -> dict[str, str]:
+    """Return the parameters of limits."""
+    percent = {} if limits.percent == USUAL_PERCENT else {"slo-percent": f"{limits.percent:g}"}
+    return {**{f"slo-{kind}": f"{most:g}" for kind, most in limits.milliseconds.items()}, **percent}
 
 
 def _load(parameters: Mapping[str, Any]) -> tuple[str, float] | None:

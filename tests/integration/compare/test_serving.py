@@ -97,6 +97,9 @@ def test_energy_and_cost_are_those_of_a_token_at_the_limit(served: SyntheticStor
     # 150 W for 400 tokens a second.
     assert a.figures["gpu_energy_per_item_joules"] == pytest.approx(150 / 400, rel=0.02)
     assert "0.375 J per token, 2.50 USD per million tokens" in answer(found)
+    assert "unpriced" not in {caveat.code for caveat in render(found).caveats}
+    without = study(served, prices=parse_prices(b"- {platform: farm, currency: USD, instance_hour: 1}", "prices.yaml"))
+    assert "prices.yaml has no entry for the platform lab, only for farm" in render(without).caveats[0].text
 
 
 def test_one_side_is_described_and_one_platform_needs_no_name(served: SyntheticStore) -> None:
@@ -340,6 +343,11 @@ def test_a_search_without_an_interval_says_so_and_goes_on_with_more_windows(stor
     assert rendered.next is not None
     assert rendered.next.startswith("gpuagent bench serve-load --find rate --param output=16 ")
     assert rendered.next.endswith("--find-windows 48 --clients 2 --platform lab")
+    other = answer_serving(store.ask, percent=None, milliseconds={"ttft": 150.0})
+    assert "searches within 150 ms TTFT (p90), as a search has the limit it was made with" in str(other.short)
+    assert other.next == "gpuagent bench serve-load --find rate --param output=16 --find-windows 24 " + (
+        "--slo-ttft 150 --platform lab"
+    )
 
 
 def test_a_search_says_the_highest_rate_and_that_a_server_is_erratic(store: SyntheticStore) -> None:
