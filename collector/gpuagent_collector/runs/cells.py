@@ -481,7 +481,8 @@ def _why_nothing(runs: Sequence[Run], sides: Sequence[str], facet: Facet) -> str
         if not any(run.status == "succeeded" for run in of_side):
             counts = statuses(Counter(run.status or "unknown" for run in of_side))
             last = next(run for run in reversed(of_side) if run.status not in UNFINISHED)
-            named = facet.name_side(side)
+            programs = list(dict.fromkeys(run.workload for run in of_side))
+            named = facet.name_side(side) if "all" not in facet.names else first_few(programs)
             named = repr(named) if " " in named else named
             reason = f" ({last.reason})" if last.reason else ""
             return f"no run of {named} succeeded: {counts}{reason}; output: `collector logs {last.run_id}`"

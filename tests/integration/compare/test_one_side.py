@@ -162,3 +162,18 @@ def test_a_figure_beyond_all_measure_is_none(call: Collector, tmp_path: Path, re
     code, out, _ = call("compare", "--json", store=path)
     assert (code, json.loads(out, parse_constant=pytest.fail)["primary_metric"]) == (0, "run_seconds")
     assert not [each for each in recwarn if each.category is RuntimeWarning]
+
+
+def test_what_failed_has_the_name_of_its_program(call: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "failed.duckdb"
+    with made_up(path) as store:
+        node = store.node("spruce", "laptop")
+        for status in ("succeeded", "succeeded", "failed", "cancelled"):
+            store.next_run(node, status=status, workload="some")
+        store.next_run(node, status="failed", workload="none", throughput=None)
+    code, out, _ = call("show", "some", "--json", store=path)
+    texts = [warning["text"] for warning in json.loads(out)["warnings"]]
+    assert code == 0
+    assert "runs that are in no figure: 1 failed" in texts
+    assert "cancelled runs are left out: 1" in texts
+    assert "no run of none succeeded: 1 failed" in call("show", "none", store=path)[2]

@@ -173,13 +173,14 @@ def untested(evidence: Evidence) -> Iterator[Caveat]:
 def far_from_repeats(evidence: Evidence) -> Iterator[Caveat]:
     """Warn of runs far from their repeats."""
     metric = evidence.figures.primary
-    for cell in (cell for block in evidence.layout.blocks for cell in block.cells):
+    for block, cell in ((one, cell) for one in evidence.layout.blocks for cell in one.cells):
+        name = block.workload if "all" in evidence.layout.facet.names else cell.side
         known = np.flatnonzero(~np.isnan(evidence.facts.column(cell.runs, metric.name)))
         odd = [cell.runs[known[index]] for index in outliers(evidence.facts.values(cell.runs, metric.name))]
         if odd:
             yield Caveat(
                 code="outliers",
-                text=f"{spoken(metric, None)} is far from the others of {cell.side} in repeat "
+                text=f"{spoken(metric, None)} is far from the others of {name} in repeat "
                 + ", ".join(f"{run.repeat} ({run.run_id})" for run in odd),
                 remedy="no run is removed, and medians tolerate it; check what else happened at that time",
             )
