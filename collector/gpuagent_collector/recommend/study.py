@@ -25,7 +25,7 @@ from gpuagent_collector.runs.words import write_command
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError
 
-_GRAVEST = ("failed_sides", "joined", "foreign_load")
+_GRAVEST = ("failed_sides", "losses_differ", "joined", "foreign_load")
 # Of the metric that `compare` tests: the criteria name theirs.
 _OF_METRICS = frozenset({"untested", "no_throughput"})
 
@@ -100,7 +100,7 @@ def find_caveats(tests: Comparison, rankings: Sequence[Ranking]) -> tuple[Caveat
                 remedy="weigh figures that they have, or run them where these are measured",
             )
         )
-    # A side or the cost may be missing, and a load of others makes every figure doubtful.
+    # A side or the cost may be missing, the fastest may learn less, and a load of others makes every figure doubtful.
     return tuple(sorted([*found, *of_comparison], key=lambda caveat: caveat.code not in _GRAVEST))
 
 

@@ -159,6 +159,14 @@ def test_runs_left_out_are_named_without_what_all_share(store: SyntheticStore) -
     assert text.endswith("side: mnist b=3")
 
 
+def test_a_named_side_without_a_counterpart_is_the_first_warning(store: SyntheticStore) -> None:
+    alternate(store)
+    store.run("other", store.node("cedar-node", "cedar"), start_seconds=900, parameters={"b": 3})
+    assert "sides_left_out" not in codes(compared(store))
+    first = compared(store, values=("alder", "birch", "cedar")).caveats[0]
+    assert (first.code, "1 cedar left out" in first.text) == ("sides_left_out", True)
+
+
 def test_a_throughput_in_steps_has_its_unit_and_no_run_is_compared_with_another_unit_in_silence(
     store: SyntheticStore,
 ) -> None:
@@ -228,6 +236,8 @@ def test_losses_that_are_far_apart_are_named_beside_the_speed(
     comparison = compared(store, by="command", metric=metric, brief=True)
     assert ("the last loss of nanogpt is 3.02 with --lr 1, 6.02 with --lr 2" in texts(comparison)) is is_named
     assert ("losses_differ" in codes(comparison)) is is_named
+    placed = recommend(store.ask, RecommendRequest(workload="nanogpt", by="command"))
+    assert (placed.caveats[0].code == "losses_differ") is (later > 3.1)
 
 
 def test_a_plan_leaves_commands_without_its_metric_aside(store: SyntheticStore) -> None:

@@ -78,6 +78,7 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     ),
     # Sides without figures, and figures that cannot be trusted or show nothing.
     runs.failed_sides,
+    runs.untested_sides,
     runs.unfinished,
     runs.confounded,
     runs.different_commands,
@@ -188,7 +189,7 @@ OF_TESTS = frozenset({"mixed_units", "n_too_small", "untested", "no_throughput",
 OF_COMPARISONS = OF_TESTS | {
     *("answers_differ", "confounded", "not_interleaved", "sequential", "joined", "few_nodes", "gpu_counts", "left_out"),
     *("different_clocks", "set_clocks", "different_architectures", "different_specs", "energy_methods"),
-    "losses_differ",
+    *("losses_differ", "sides_left_out"),
 }
 
 

@@ -1,7 +1,7 @@
 """Warnings about runs and their samples."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 from operator import itemgetter
@@ -142,7 +142,8 @@ def cancelled(evidence: Evidence) -> Iterator[Caveat]:
     """Warn of runs that the user stopped."""
     numbers = _count_others(evidence, lambda status: status == CANCELLED)
     if numbers:
-        yield cancelled_caveat(", ".join(f"{number:,} {side}" for (side, _), number in numbers.items()))
+        counts = (f"{number:,} {_name(evidence, side)}".rstrip() for (side, _), number in numbers.items())
+        yield cancelled_caveat(", ".join(counts))
 
 
 def excluded(evidence: Evidence) -> Iterator[Caveat]:
@@ -183,20 +184,36 @@ def _count_others(
 
 
 def _write_counts(evidence: Evidence, numbers: Mapping[tuple[str, str], int]) -> str:
-    name = evidence.layout.facet.name_side
-    return ", ".join(f"{n} {name(side)} {status.replace('_', ' ')}" for (side, status), n in numbers.items())
+    words = [f"{n} {_name(evidence, side)} {status.replace('_', ' ')}" for (side, status), n in numbers.items()]
+    return ", ".join(word.replace("  ", " ") for word in words)
+
+
+def _name(evidence: Evidence, side: str) -> str:
+    """Return the name of a side; '' where all runs are one."""
+    return "" if "all" in evidence.layout.facet.names else evidence.layout.facet.name_side(side)
+
+
+def untested_sides(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn of sides that were named and are in no test."""
+    yield from _left_out(evidence, {*evidence.named} - {*evidence.layout.sides}, "sides_left_out")
 
 
 def left_out(evidence: Evidence) -> Iterator[Caveat]:
     """Warn of runs without a counterpart."""
+    asked = {*evidence.named} - {*evidence.layout.sides}
+    yield from _left_out(evidence, {one.side for one in evidence.layout.left_out} - asked, "left_out")
+
+
+def _left_out(evidence: Evidence, sides: Collection[str], code: str) -> Iterator[Caveat]:
+    found = [one for one in evidence.layout.left_out if one.side in sides]
     runs: Counter[str] = Counter()
-    for one in evidence.layout.left_out:
+    for one in found:
         runs[one.side] += one.runs
     if runs:
-        settings = list(dict.fromkeys(one.what for one in evidence.layout.left_out))
+        settings = list(dict.fromkeys(one.what for one in found))
         more = f" and {counted(len(settings) - 1, 'other setting')}" if len(settings) > 1 else ""
         yield Caveat(
-            code="left_out",
+            code=code,
             text=f"{', '.join(f'{number:,} {side}' for side, number in runs.items())} left out, "
             f"without a counterpart on another side: {settings[0]}{more}",
             remedy="run the same workload with the same parameters on each side",
