@@ -282,7 +282,8 @@ def answer(peers: Peers) -> str:
     if not peers.nodes:
         return (
             f"{run} has no peers: no other node has run {peers.run.workload} with the same parameters and "
-            f"circumstances {_on(peers.run)}. Its own node has {counted(peers.own_runs, 'other such run')}."
+            f"circumstances {_on(peers.run)}. Its own node has {counted(peers.own_runs, 'other such run')}"
+            f"{_among_own(peers)}."
         )
     if not peers.places:
         kind = "other job" if peers.request.jobs else "other node"
@@ -355,6 +356,19 @@ def answer_peers(ask: Ask, *, reference: bool = False, **asked: Any) -> Answer:
     if request.name is None and runs:
         return answer_reference(ask, list({(run.workload, run.parameters, run.device): run for run in runs}.values()))
     return answer_reference(ask, [_choose(runs, request.name)])
+
+
+def _among_own(peers: Peers) -> str:
+    """Return the range of the first figure in the other runs of the run's own node; '' where it is unknown."""
+    place = next(iter(peers.places), None)
+    if place is None or not place.own:
+        return ""
+    scale = notation([place.value], _unit(place, peers))
+    low, high = scale.write_bare(min(place.own)), scale.write(max(place.own))
+    among = f"{low} to {high}" if place.own[1:] else high
+    is_within = min(place.own) <= place.value <= max(place.own)
+    where = "within that" if is_within else "outside of that"
+    return f", whose {spoken(place.metric, None)} is {among}; {scale.write(place.value)} is {where}"
 
 
 def render(peers: Peers) -> Answer:

@@ -119,6 +119,16 @@ def test_a_run_of_other_parameters_has_no_peers(store: SyntheticStore) -> None:
     assert GPU in answer(peers)
 
 
+def test_without_other_nodes_a_run_is_placed_among_those_of_its_own(tmp_path: Path) -> None:
+    with made_up(tmp_path / "runs.duckdb") as store:
+        node = store.node("ash", "lab")
+        for rate in (1000.0, 1200.0, 1100.0):
+            store.next_run(node, throughput=rate)
+        within, beyond = find_peers(store.ask, Request()), find_peers(store.ask, Request(name="run-1"))
+    assert "2 other such runs, whose throughput is 1,000 to 1,200 items/s; 1,100 items/s is within" in answer(within)
+    assert "1,000 to 1,100 items/s; 1,200 items/s is outside" in answer(beyond)
+
+
 def test_rates_that_a_workload_reports_are_figures_but_not_those_of_each_size(store: SyntheticStore) -> None:
     peers = find_peers(store.ask, Request(workload="ceilings"))
     rates = [place.metric for place in peers.places if place.metric.unit == "FLOP/s"]
