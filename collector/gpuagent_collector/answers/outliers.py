@@ -506,13 +506,14 @@ def _next(outliers: Outliers) -> str:
     units = [one.unit.name for one in outliers.findings] + [one.unit.name for one in outliers.oddities]
     node = units[0].partition(" GPU ")[0] if units else ""
     # A node whose name others have too cannot be named alone.
+    request = outliers.request
+    chosen = {"--experiment": request.experiment, "--where": request.where}
     if node and "(" not in node:
-        return write_command("peers", {}, node)
-    chosen = {"--experiment": outliers.request.experiment, "--where": outliers.request.where}
+        return write_command("peers", {"--workload": request.workload, **chosen}, node)
     if _compares_nodes(outliers):
         return write_command("compare", {"--by": "node", "--workload": outliers.shared, **chosen})
     if outliers.tests or node:
-        return write_command("history", chosen, *filter(None, [outliers.request.workload]))
+        return write_command("history", chosen, *filter(None, [request.workload]))
     return "gpuagent experiment run fleet-check"
 
 

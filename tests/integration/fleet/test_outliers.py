@@ -79,6 +79,11 @@ def test_every_seeded_fault_is_found_by_its_own_figures_and_nothing_else(stores:
     assert [name.split()[0] for name in (capped, slow, waiting)] == [f"node-{CAPPED}", f"node-{SLOW}", "dgx"]
 
 
+def test_the_peers_that_follow_are_of_the_same_runs(stores: dict[str, SyntheticStore]) -> None:
+    outliers = find_outliers(stores["faulty"].ask, Request(workload="mnist"))
+    assert render(outliers).next == "collector peers node-5 --workload mnist"
+
+
 def test_facts_that_differ_and_errors_are_listed_without_a_test(stores: dict[str, SyntheticStore]) -> None:
     outliers = find_outliers(stores["faulty"].ask, Request())
     facts = {(one.unit.name.split()[0], one.what): (one.value, one.usual, one.share) for one in outliers.oddities}
