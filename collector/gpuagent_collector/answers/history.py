@@ -343,11 +343,13 @@ def _untested(history: History, title: str) -> str:
     series = history.series
     medians = [one.levels[0].median for one in series]
     runs = [one.levels[0].runs for one in series]
-    write = in_unit(history.unit)
-    among = write(medians[0])
+    write = in_unit(series[0].unit)
+    # Those of other work or in another unit have no range.
+    is_one = len({(one.workload, one.unit) for one in series}) == 1
+    among = f"It is {write(medians[0])}."
     each = f"{min(runs)} to {counted(max(runs), 'run')}" if min(runs) < max(runs) else counted(runs[0], "run")
     if series[1:]:
-        among = f"{write(min(medians))} to {write(max(medians))} in {len(series)} settings"
+        among = f"It is {write(min(medians))} to {write(max(medians))} in {len(series)} settings." if is_one else ""
         each += " of each setting"
     command, missing = _repeat(history)
     follows = [history.recorded.lacking] if history.recorded and command else []
@@ -370,8 +372,7 @@ def _untested(history: History, title: str) -> str:
         each = each.replace("run", "job")
     return (
         f"Nothing shows yet whether {title} changed over time: it takes {takes}, and there "
-        f"{'is' if each in ('1 run', '1 job') else 'are'} {each}. "
-        + " ".join([f"It is {among}.", *filter(None, follows)])
+        f"{'is' if each in ('1 run', '1 job') else 'are'} {each}. " + " ".join(filter(None, [among, *follows]))
     )
 
 

@@ -83,6 +83,18 @@ def test_a_time_divides_the_runs_of_all_nodes_that_have_some_on_both_sides(store
         compared(store, "2031-01-01")
 
 
+def test_levels_of_unlike_work_have_no_range(tmp_path: Path) -> None:
+    with made_up(tmp_path / "runs.duckdb") as store:
+        node = store.node("ash", "lab")
+        store.next_run(node, throughput=1000.0)
+        store.next_run(node, throughput=2000.0, parameters={"batch_size": 7})
+        alike = answer_history(study_history(store.ask, HistoryRequest()))
+        store.next_run(node, throughput=10.0, workload="gcn")
+        unlike = answer_history(study_history(store.ask, HistoryRequest()))
+    assert "It is 1,000 items/s to 2,000 items/s in 2 settings." in alike
+    assert "items/s to" not in unlike
+
+
 def test_of_many_settings_a_history_makes_the_runs_that_the_first_lacks(tmp_path: Path) -> None:
     with synthetic(tmp_path / "runs.duckdb") as store:
         node = store.node("spruce", "lab")
