@@ -15,6 +15,7 @@ import numpy as np
 
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.caveats import OF_DISTURBANCES, find_disturbances
+from gpuagent_collector.compare.choosing import rank_experiments, say_experiment
 from gpuagent_collector.compare.figures import (
     DEFAULT_PRIMARIES,
     default_primaries,
@@ -24,12 +25,12 @@ from gpuagent_collector.compare.figures import (
 )
 from gpuagent_collector.metrics import BY_NAME, Metric, hint_at
 from gpuagent_collector.metrics.result import SERVING, SERVING_METRICS
-from gpuagent_collector.present.answer import Answer, Caveat, Section
+from gpuagent_collector.present.answer import Answer, Caveat, Section, join_sentences
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table, data_table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import USUAL_REPEATS, Command, differing_arguments, in_order
-from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, first_few, match_runs, tell_apart
+from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, Layout, first_few, match_runs, tell_apart
 from gpuagent_collector.runs.columns import Floats
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
@@ -138,6 +139,7 @@ class Plan:
         varied: the parameters of a built-in workload in which the blocks differ, where they are all combinations.
         undecided: two commands of the first block whose difference is not shown yet; empty: there are no such two.
         lacking: the workloads that have runs, but none with the metric.
+        experiments: those of one program with their runs, of which the first is planned; empty: there was no choice.
     """
 
     question: Question
@@ -149,6 +151,7 @@ class Plan:
     undecided: tuple[Command, ...]
     lacking: tuple[str, ...]
     varied: Mapping[str, Sequence[str]]
+    experiments: Sequence[tuple[str, int]]
 
 
 def plan_repeats(ask: Ask, question: Question) -> Plan:
@@ -160,9 +163,11 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
     """
     runs = find_runs(ask, find_facet("platform"), **question.conditions)
     succeeded = [run for run in runs if run.status == "succeeded"]
+    if experiments := _find_experiments(succeeded, question):
+        runs, succeeded = ([run for run in each if run.experiment == experiments[0][0]] for each in (runs, succeeded))
     blocks = _blocks(succeeded)
     varied = _find_varied(blocks)
-    question = replace(question, looks=_find_looks(succeeded, blocks, varied))
+    question = replace(question, looks=_find_looks(succeeded, blocks, varied, question.effects))
     if question.metric is not None and question.metric not in BY_NAME:
         raise MisuseError(f"--metric {question.metric} is not stored with runs; {hint_at(question.metric, BY_NAME)}")
     metrics = [BY_NAME[name] for name in ([question.metric] if question.metric else default_primaries(blocks))]
@@ -189,12 +194,13 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
                 question=question,
                 metric=metric,
                 blocks=tuple(plans),
-                recorded=recorded,
+                recorded=recorded if question.looks or question.effects[1:] else replace(recorded, rule=""),
                 caveats=tuple(caveats),
                 commands=tuple(by_command),
                 undecided=_find_undecided(by_command, facts, metric, question.level()),
                 lacking=tuple(sorted({block.workload for block in known} - {run.workload for run in having})),
                 varied=varied,
+                experiments=experiments,
             )
     if question.metric is None and blocks and all(map(is_open_load, blocks)):
         raise GpuAgentError(_load_was_asked(succeeded, facts))
@@ -211,6 +217,14 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
     )
 
 
+def _find_experiments(runs: Sequence[Run], question: Question) -> Sequence[tuple[str, int]]:
+    """Return the experiments with several commands of the only program, as `compare` prefers them; () for no choice."""
+    is_free = not (question.experiment or question.where)
+    if not (is_free and len({(run.workload, run.platform) for run in runs}) == 1 and all(run.command for run in runs)):
+        return ()
+    return rank_experiments(Layout(facet=find_facet("platform"), sides=(), blocks=tuple(_blocks(runs)), left_out=()))
+
+
 def _find_varied(blocks: Sequence[Block]) -> Mapping[str, Sequence[str]]:
     """Return the values of each parameter in which blocks of one workload differ; {}: some combination is missing."""
     values: dict[str, dict[str, None]] = defaultdict(dict)
@@ -222,13 +236,21 @@ def _find_varied(blocks: Sequence[Block]) -> Mapping[str, Sequence[str]]:
     return varied if is_whole else {}
 
 
-def _find_looks(runs: Sequence[Run], blocks: Sequence[Block], varied: Mapping[str, Sequence[str]]) -> tuple[int, ...]:
-    """Return the looks that all runs were planned with, if one command makes such runs again."""
+def _find_looks(
+    runs: Sequence[Run], blocks: Sequence[Block], varied: Mapping[str, Sequence[str]], effects: Sequence[float]
+) -> tuple[int, ...]:
+    """Return the looks that all runs were planned with, if one command makes such runs again.
+
+    Looks at which it could stop before the only effect that is asked for is shown are none.
+    """
     rules, platforms = {run.until for run in runs}, {run.platform for run in runs}
     sides = {(run.command, run.environment, run.image) for run in runs}
     # With one side alone nothing stops early.
     is_again = varied or len(sides) > len(blocks) == 1
-    return read_rule(*rules)[1] if len(rules) == len(platforms) == 1 and is_again else ()
+    if not (len(rules) == len(platforms) == 1 and is_again):
+        return ()
+    width, looks = read_rule(*rules)
+    return () if looks and len(effects) == 1 and float(width.rstrip("%")) > 100 * effects[0] else looks
 
 
 def find_plan_caveats(planned: Sequence[Run], runs: Sequence[Run], facts: Facts) -> Iterator[Caveat]:
@@ -400,7 +422,7 @@ def render(plan: Plan) -> Answer:
     blocks = [each.block for each in plan.blocks]
     return Answer(
         heading=f"Repeats for a new experiment: {spoken(plan.metric, question.stat)}",
-        text=answer(plan),
+        text=join_sentences([answer(plan), *([say_experiment(plan.experiments)] if plan.experiments else [])]),
         parts=[_overview(plan)],
         sections=[
             *(

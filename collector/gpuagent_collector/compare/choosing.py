@@ -22,14 +22,19 @@ def say_choice(comparison: Comparison, request: Request) -> str:
     """Return the reason why a comparison is of something else than was asked for; '' where it is not."""
     if (comparison.request.by, comparison.request.experiment) == (request.by, request.experiment):
         return ""
-    layout, chosen = comparison.layout, comparison.request.experiment
-    if chosen != request.experiment:
-        (_, most), *others = comparison.experiments
-        alike = 1 + sum(number == most for _, number in others)
-        which = f"newest of {alike} experiments with {most} runs each" if alike > 1 else "experiment with the most runs"
-        names = first_few([name for name, _ in others])
-        return f"This is {chosen}, the {which}{f'; --experiment NAME takes another: {names}' if names else ''}."
+    layout = comparison.layout
+    if comparison.request.experiment != request.experiment:
+        return say_experiment(comparison.experiments)
     return f"All runs are on {layout.runs[0].platform}, so they are compared by {layout.facet.spoken}."
+
+
+def say_experiment(experiments: Sequence[tuple[str, int]]) -> str:
+    """Return the reason why the first of the experiments was chosen, and the names of others."""
+    (chosen, most), *others = experiments
+    alike = 1 + sum(number == most for _, number in others)
+    which = "experiment with the most runs" if alike == 1 else f"newest of {alike} experiments with {most} runs each"
+    names = first_few([name for name, _ in others], most=2)
+    return f"This is {chosen}, the {which}{f'; --experiment NAME takes another: {names}' if names else ''}."
 
 
 def compare_what_differs(ask: Ask, request: Request) -> Comparison:

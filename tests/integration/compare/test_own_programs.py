@@ -1,6 +1,7 @@
 """Comparisons of programs of the user's own: their name is what they have in common."""
 
 import json
+import os
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -254,6 +255,20 @@ def test_a_plan_leaves_commands_without_its_metric_aside(store: SyntheticStore) 
     planned = render_plan(plan)
     assert planned.next
     assert "--vary lr=1,2 -- python train.py" in planned.next
+
+
+def test_of_several_benches_a_plan_takes_the_one_that_compare_takes(store: SyntheticStore) -> None:
+    node = store.node(os.uname().nodename, "alder")
+    for repeat in range(1, 5):
+        for name, lr in (("small", "1"), ("small", "2"), *product(["large"], "345")):
+            rate = 100.0 + store.chance.random()
+            store.next_run(
+                node, **own("python", "train.py", "--lr", lr, repeat=repeat, experiment=name, throughput=rate)
+            )
+    planned = render_plan(plan_repeats(store.ask, Question(workload="nanogpt")))
+    assert "This is large, the experiment with the most runs; --experiment NAME takes another: small." in planned.text
+    assert "--lr 1" not in str(planned.next)
+    assert "lr=1" not in str(planned.next)
 
 
 def test_a_history_has_the_unit_of_the_runs_that_have_the_metric(store: SyntheticStore) -> None:
