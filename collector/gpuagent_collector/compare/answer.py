@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuagent_collector.compare.because import Because, say
 from gpuagent_collector.compare.caveats.runs import find_differing
-from gpuagent_collector.compare.comparison import Comparison, cost_row, telling_side
+from gpuagent_collector.compare.comparison import Comparison, cost_row, rank_sides, telling_side
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, Test, make_figure
 from gpuagent_collector.compare.tables import grouped, shown_rows
 from gpuagent_collector.metrics import BY_NAME, METRICS, Better, Metric
@@ -391,7 +391,9 @@ def are_together(comparison: Comparison) -> bool:
 
 
 def say_together(comparison: Comparison) -> list[str]:
-    """Return what all blocks together show of each two sides, in a sentence each."""
+    """Return what all blocks together show: the best and the worst of several sides, else a sentence for each two."""
+    if ranked := rank_sides(comparison):
+        return [_ranked_sentence(comparison, ranked)]
     return [_overall_sentence(comparison, one) for one in comparison.figures.overall]
 
 
@@ -560,11 +562,35 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
         statement = f"{title} is {how} {this} {_than(how)} {that}"
     else:
         statement = f"there is no measurable difference in {title} {between}"
+    return f"{_over(mean.pairs, tests)}, {statement} ({evidence}; {counts})."
+
+
+def _over(pairs: int, tests: Sequence[Test]) -> str:
     workloads = {test.block.workload for test in tests}
     over = "settings" if len(workloads) == 1 else "workloads or settings"
-    if len(workloads) == len(tests):
-        over = "workloads"
-    return f"Over {mean.pairs} {over}, {statement} ({evidence}; {counts})."
+    return f"Over {pairs} {'workloads' if len(workloads) == len(tests) else over}"
+
+
+def _ranked_sentence(comparison: Comparison, ranked: Sequence[Overall]) -> str:
+    """Return the best side over all blocks and the worst one, each by its test against the baseline."""
+    facet, metric = comparison.layout.facet, comparison.figures.primary
+    baseline = ranked[0].baseline
+
+    def place(one: Overall, *, is_highest: bool) -> str:
+        word, shift = "highest" if is_highest else "lowest", one.common
+        if shift is None or (shift.estimate > 1) is not is_highest:
+            return f"{word} {facet.where(baseline)}"
+        how = f"{_by_ratio(shift.estimate, replace(metric, better=None))}"
+        by = f"{how} {_than(how)} {facet.where(baseline)}"
+        if not one.is_shown:
+            by = f"without a measurable difference to {facet.name_side(baseline)}"
+        return f"{word} {facet.where(one.side)}, {by} (ratio {ratio(shift.estimate)}, {interval(shift)})"
+
+    ends = [place(ranked[-1], is_highest=True), place(ranked[0], is_highest=False)]
+    best, worst = ends if metric.better is Better.HIGHER else reversed(ends)
+    tests = [test for test in comparison.figures.tests if test.sides == (ranked[0].side, baseline)]
+    over = _over(ranked[0].mean.pairs, tests)
+    return f"{over}, {spoken(metric, comparison.request.stat)} is {best}, and {worst}."
 
 
 def _how_much(test: Test, metric: Metric) -> str:

@@ -18,6 +18,7 @@ from gpuagent_collector.compare.figures import (
     BlockFigures,
     Evidence,
     Figures,
+    Overall,
     Row,
     Test,
     compute_figures,
@@ -254,6 +255,16 @@ class Comparison:
         sign = 1 if better is Better.HIGHER else -1
         enough = [test for test in tests if test.judgement.verdict is not Verdict.TOO_FEW]
         return max(enough or tests, key=lambda test: sign * test.other.median)
+
+
+def rank_sides(comparison: Comparison) -> list[Overall]:
+    """Return what all blocks show of several sides against one baseline, by their ratio; empty: nothing together."""
+    overall = comparison.figures.overall
+    ratios = {one.side: one.common.estimate for one in overall if one.common}
+    is_known = comparison.figures.primary.better is not None and len(ratios) == len(overall) > 1
+    if not is_known or len({one.baseline for one in overall}) > 1 or not any(one.is_shown for one in overall):
+        return []
+    return sorted(overall, key=lambda one: ratios[one.side])
 
 
 def find_option_tests(layout: Layout, facts: Facts, figures: Figures) -> Iterator[tuple[Facet, tuple[Test, ...]]]:

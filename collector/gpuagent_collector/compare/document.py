@@ -40,7 +40,7 @@ from gpuagent_collector.metrics import BY_NAME
 from gpuagent_collector.metrics.result import SERVING
 from gpuagent_collector.present.answer import Answer, Part, Section, add_sentence, plain
 from gpuagent_collector.present.chart import Chart
-from gpuagent_collector.present.table import MOST_ROWS, Column, Table
+from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import parse_arguments
 from gpuagent_collector.runs.cells import CANCELLED, Cell, Layout, describe, tell_apart
@@ -320,7 +320,7 @@ def first_parts(comparison: Comparison) -> tuple[str, list[Part]]:
     layout = comparison.layout
     sides = name_sides(layout.sides, layout.facet)
     if layout.is_compared:
-        verdicts = replace(verdict_table(comparison), most=MOST_ROWS)
+        verdicts = verdict_table(comparison)
         # Bars of one workload among several would need its name, and room for the others.
         reasons = headline_reasons(comparison) if len(layout.blocks) == 1 else []
         because = reasons[0] if reasons else None

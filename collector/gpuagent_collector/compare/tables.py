@@ -7,7 +7,7 @@ from itertools import groupby
 from math import log
 from typing import Any
 
-from gpuagent_collector.compare.comparison import Comparison, cost_row
+from gpuagent_collector.compare.comparison import Comparison, cost_row, rank_sides
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, Test, count
 from gpuagent_collector.present.answer import Answer, Legend
 from gpuagent_collector.present.human import Notation, change, notation, ratio
@@ -43,7 +43,8 @@ def verdict_table(comparison: Comparison) -> Table:
 
     options = JOINT.join(part.option for part in facet.joined if part.option)
     settings = _find_settings([test.block for test in figures.tests]) if several else ()
-    title = JOINT.join(settings) or ("workload" if several else options or "side / baseline")
+    named = "workload" if several and not rank_sides(comparison) else options or "side / baseline"
+    title = JOINT.join(settings) or named
     # The one baseline of several sides is named once.
     is_named = not several and len(groups) > 1 and len({test.baseline.side for test in figures.tests}) == 1
     if is_named:
@@ -51,7 +52,7 @@ def verdict_table(comparison: Comparison) -> Table:
 
     def name(row: Test | Overall) -> str:
         if isinstance(row, Overall):
-            return f"{_INDENT}{'all' if row.common else 'geometric mean of'} {row.mean.pairs}"
+            return _name_overall(row, comparison)
         if several:
             return _INDENT + _name_block(row.block, comparison, settings)
         other, baseline = row.other.side, row.baseline.side
@@ -83,7 +84,13 @@ def verdict_table(comparison: Comparison) -> Table:
         Column(None, "ratio [interval]", _ratio),
         Column(None, "verdict", _verdict),
     ]
-    return Table(columns, rows)
+    return Table(columns, rows, most=len(rank_sides(comparison)) or MOST_ROWS)
+
+
+def _name_overall(row: Overall, comparison: Comparison) -> str:
+    if rank_sides(comparison):
+        return _name_both(comparison.layout.facet, row.side, row.baseline)
+    return f"{_INDENT}{'all' if row.common else 'geometric mean of'} {row.mean.pairs}"
 
 
 def _name_block(block: Block, comparison: Comparison, settings: Sequence[str]) -> str:
@@ -108,12 +115,17 @@ def _find_settings(blocks: Sequence[Block]) -> Sequence[str]:
 def _verdict_rows(
     comparison: Comparison, groups: Mapping[tuple[str, str], Sequence[Test]], *, several: bool
 ) -> Iterator[Test | Overall | str]:
-    """Yield the tests of each two sides, and what all together show; of `several` blocks below the sides' names."""
+    """Yield the tests of each two sides, and what all together show; of `several` blocks below the sides' names.
+
+    Where all together rank several sides, these rows are the first.
+    """
+    ranked = rank_sides(comparison)
+    yield from reversed(ranked)
     for sides, tests in groups.items():
         if several:
             yield _name_both(comparison.layout.facet, *sides)
         yield from tests
-        yield from (one for one in comparison.figures.overall if (one.side, one.baseline) == sides)
+        yield from (one for one in comparison.figures.overall if not ranked and (one.side, one.baseline) == sides)
 
 
 def _name_baseline(baseline: Figure, facet: Facet, options: str, scale: Notation | None) -> str:

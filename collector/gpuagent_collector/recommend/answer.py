@@ -11,7 +11,7 @@ from gpuagent_collector.compare import document as comparing
 from gpuagent_collector.compare.answer import ALONE, are_together, say_options, say_together
 from gpuagent_collector.compare.because import say
 from gpuagent_collector.compare.choosing import say_choice
-from gpuagent_collector.compare.comparison import compare
+from gpuagent_collector.compare.comparison import compare, rank_sides
 from gpuagent_collector.compare.parts import because_table, with_bars
 from gpuagent_collector.compare.tables import OF_RATIOS, is_far_from_medians, verdict_legend, verdict_table
 from gpuagent_collector.errors import OneSideError
@@ -298,8 +298,7 @@ def render(recommendation: Recommendation) -> Answer:
     parts += with_bars(recommendation.because[0], layout.facet, _legend(first, recommendation))
     is_of_all = _is_of_all_settings(recommendation)
     if is_of_all:
-        tested = verdict_table(recommendation.tests)
-        parts = [replace(tested, most=MOST_ROWS), verdict_legend(recommendation.tests)]
+        parts = [verdict_table(recommendation.tests), verdict_legend(recommendation.tests)]
     return Answer(
         heading=f"{question} to run {recommendation.request.workload}, by {layout.facet.spoken}",
         text=answer(recommendation),
@@ -332,16 +331,19 @@ def render(recommendation: Recommendation) -> Answer:
 def _next(recommendation: Recommendation) -> str | None:
     """Return the command that shows the difference between the first two sides, or how many repeats would."""
     request, (first, second, *_) = recommendation.request, recommendation.rankings[0].standings
+    by = None if request.by == "platform" else request.by
+    prices = request.prices.source if request.prices else None
+    asked = {"--workload": request.workload, "--experiment": request.experiment, "--where": request.where, "--by": by}
     if _is_of_all_settings(recommendation):
-        return comparing.find_next(recommendation.tests)
+        if not (ranked := rank_sides(recommendation.tests)):
+            return comparing.find_next(recommendation.tests)
+        # Each was tested against the baseline, and not the best against the worst.
+        return write_command("compare", {**asked, "--prices": prices}, sides=(ranked[0].side, ranked[-1].side))
     if recommendation.options and second.is_tied:
         # The single commands that `compare` leaves open may be decided by their options.
         return write_command("plan", {"--experiment": request.experiment, "--where": request.where}, request.workload)
     if second.is_tied:
         return comparing.plan_more(recommendation.tests)
-    by = None if request.by == "platform" else request.by
-    prices = request.prices.source if request.prices else None
-    asked = {"--workload": request.workload, "--experiment": request.experiment, "--where": request.where, "--by": by}
     return write_command("compare", {**asked, "--prices": prices}, sides=(first.side, second.side))
 
 

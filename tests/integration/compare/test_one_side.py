@@ -1,12 +1,16 @@
 """One side, and sides of different work: values without a test."""
 
 import json
+from itertools import product
 from pathlib import Path
 
 import pytest
 
+from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.document import find_next
+from gpuagent_collector.compare.tables import verdict_table
 from gpuagent_collector.errors import OneSideError
+from gpuagent_collector.recommend.answer import render as render_placed
 from gpuagent_collector.recommend.study import Request as Recommended
 from gpuagent_collector.recommend.study import recommend
 from tests.integration.compare.comparing import alternate, compared
@@ -177,3 +181,17 @@ def test_what_failed_has_the_name_of_its_program(call: Collector, tmp_path: Path
     assert "runs that are in no figure: 1 failed" in texts
     assert "cancelled runs are left out: 1" in texts
     assert "no run of none succeeded: 1 failed" in call("show", "none", store=path)[2]
+
+
+def test_of_several_sides_over_several_settings_the_best_and_the_worst_are_named(store: SyntheticStore) -> None:
+    nodes = {name: store.node(name, "lab") for name in ("ash", "birch", "cedar")}
+    for repeat, batch in product(range(1, 7), (32, 64)):
+        for name, rate in (("ash", 1000.0), ("birch", 800.0), ("cedar", 1300.0)):
+            found = rate * store.chance.gauss(1, 0.01)
+            store.next_run(nodes[name], throughput=found, repeat=repeat, parameters={"batch_size": batch})
+    comparison = compared(store, by="node")
+    assert "Over 2 settings, throughput is highest on cedar, 30 % higher" in answer(comparison).replace("31 %", "30 %")
+    assert ", and lowest on birch, " in answer(comparison)
+    assert verdict_table(comparison).most == 2
+    placed = render_placed(recommend(store.ask, Recommended(workload="mnist", by="node")))
+    assert placed.next == "collector compare --workload mnist --by node birch cedar"
