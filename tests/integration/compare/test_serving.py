@@ -317,8 +317,10 @@ def test_of_several_settings_a_plan_says_which_one_it_repeats(store: SyntheticSt
                 add_served(store, node, server, rate, ttft, repeat, command=[*command, *given])
     planned = render_plan(plan_repeats(store.ask, Question(workload="serve-load")))
     assert planned.next
-    assert planned.next.startswith("gpuagent bench --rounds 20 serve-load --param rate=4 --server a")
-    assert "makes 20 runs of rate=4 server=a; with as many on the other side they show" in planned.text
+    assert planned.next == (
+        "collector launch serve-load --param rate=4 --param server=a --on node=spruce --repeat 20 --wait"
+    )
+    assert "makes 20 runs of rate=4 server=a on spruce; with as many on the other side they show" in planned.text
 
 
 def test_users_who_wait_for_their_answers_leave_the_throughput_to_the_server(store: SyntheticStore) -> None:
