@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import partial
 from itertools import chain, pairwise
+from math import comb
 from statistics import median
 from typing import Any
 
@@ -114,9 +115,11 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """All series, the longest first; `level` is that at which each was tested.
+    """All series, the longest first.
 
     Attributes:
+        least: the values that a series takes to be tested.
+        level: of each test.
         recorded: the options of the runs of the first work; None: some series is tested.
         without: workloads none of whose runs has the metric that was chosen for all of them.
         caveats: what disturbed the runs of series that changed, which may be the change.
@@ -125,6 +128,7 @@ class History:
     request: Request
     metric: Metric
     unit: str
+    least: int
     level: float
     series: tuple[Series, ...]
     recorded: Recorded | None
@@ -176,10 +180,9 @@ def study_history(ask: Ask, request: Request) -> History:
             # Jobs of a cluster are wherever there was room.
             groups[like_key(run, "image"), run.platform if request.jobs else run.nodes].append(run)
     valued = [(members, *_values(members, facts, name)) for members in groups.values()]
-    tested = sum(1 for *_, values, _, _ in valued if len(values) >= 2 * LEAST_PART)
-    level = request.alpha / max(1, tested)
+    least, level = _find_least([len(values) for _, _, values, _, _ in valued], request.alpha)
     series = [
-        _make_series(members, starts, values, figures, is_daily, states, level, facts.unit(members, metric))
+        _make_series(members, starts, values, figures, is_daily, states, least, level, facts.unit(members, metric))
         for members, starts, values, figures, is_daily in valued
     ]
     changed = {run_id for one in series if one.levels[1:] for run_id in one.run_ids}
@@ -189,6 +192,7 @@ def study_history(ask: Ask, request: Request) -> History:
         request=request,
         metric=metric,
         unit=facts.unit(runs, metric),
+        least=least,
         level=level,
         series=tuple(sorted(series, key=lambda one: (-sum(each.runs for each in one.levels), one.workload, one.node))),
         recorded=None,
@@ -197,10 +201,24 @@ def study_history(ask: Ask, request: Request) -> History:
         else tuple(sorted({run.workload for run in runs} - {one.workload for one in series})),
         caveats=tuple(find_disturbances({"": disturbed}, facts)) if disturbed else (),
     )
-    if tested or request.jobs:
+    if request.jobs or any(one.is_tested for one in series):
         return history
     ids = [run_id for one in history.first_work for run_id in one.run_ids]
     return replace(history, recorded=find_recorded(ask, ids))
+
+
+def _find_least(lengths: Sequence[int], alpha: float) -> tuple[int, float]:
+    """Return how many values a series takes to be tested, and the level of each test.
+
+    Of fewer values not even halves that are fully apart would be shown, at the level of so many tests.
+    """
+    least = 2 * LEAST_PART
+    while True:
+        tested = sum(length >= least for length in lengths)
+        level = alpha / (tested or max(1, len(lengths)))
+        if 2 / comb(least, least // 2) <= level:
+            return least, level
+        least += 1
 
 
 def _values(runs: Sequence[Run], facts: Facts, metric: str) -> tuple[list[int], list[float], list[float], bool]:
@@ -226,10 +244,11 @@ def _make_series(
     figures: Sequence[float],
     is_daily: bool,
     states: States,
+    least: int,
     level: float,
     unit: str,
 ) -> Series:
-    is_tested = len(values) >= 2 * LEAST_PART
+    is_tested = len(values) >= least
     changes = find_changes(values, alpha=level) if is_tested else []
     ends = [*(change.index for change in changes), len(values)]
     p_values = [None, *(change.p_value for change in changes)]
@@ -366,9 +385,9 @@ def _untested(history: History, title: str) -> str:
         follows.append(f"The next command{there} makes the {lacks} of the first setting.")
     elif command and there:
         follows.append(f"The next command{there} makes more runs of its settings.")
-    takes = f"{2 * LEAST_PART} runs of one setting on one node"
+    takes = f"{history.least} runs of one setting on one node"
     if history.request.jobs:
-        takes = f"{2 * LEAST_PART} jobs of one user and name with as many CPUs, GPUs and nodes"
+        takes = f"{history.least} jobs of one user and name with as many CPUs, GPUs and nodes"
         each = each.replace("run", "job")
     return (
         f"Nothing shows yet whether {title} changed over time: it takes {takes}, and there "
@@ -519,7 +538,7 @@ def _repeat(history: History) -> tuple[str | None, int | None]:
         return None, None
     first, recorded = history.series[0], history.recorded
     nodes = [one.node for one in history.same_work]
-    missing = 2 * LEAST_PART - min(one.levels[0].runs for one in history.same_work)
+    missing = history.least - min(one.levels[0].runs for one in history.same_work)
     launch = recorded.launch_command(first.command, first.workload, missing, nodes)
     if not launch or len(history.first_work) > 1:
         every = recorded.repeat_command([one.command for one in history.first_work], first.workload)
@@ -527,7 +546,7 @@ def _repeat(history: History) -> tuple[str | None, int | None]:
             return every, None
     if launch:
         return launch, missing
-    missing = 2 * LEAST_PART - first.levels[0].runs
+    missing = history.least - first.levels[0].runs
     return recorded.repeat_command([first.command], first.workload, missing), missing
 
 
@@ -538,7 +557,7 @@ def _overview(history: History) -> Table:
     def last_change(series: Series) -> str | None:
         if not series.is_tested:
             return "too few runs"
-        return _change(*series.levels[-2:]) if series.levels[1:] else "no change"
+        return _change(*series.levels[-2:]) if series.levels[1:] else "none shown"
 
     columns: tuple[Column, ...] = (
         Column(None, "history", lambda series: names[id(series)], left=True),
@@ -628,7 +647,7 @@ def _notes(series: Series) -> Iterator[str]:
     if series.may_be_days:
         yield f"Each run counts, since {series.days} days are too few: what a day has in common shows as a change too."
     if not series.is_tested:
-        yield f"Not tested: fewer than {2 * LEAST_PART} runs."
+        yield "Not tested: too few runs."
 
 
 def _legend(history: History) -> str:

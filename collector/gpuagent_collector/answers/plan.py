@@ -185,7 +185,9 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
             first = list(compress(planned[0], ~np.isnan(facts.column(planned[0], metric.name))))
             by_command = _divide_by_command(first)
             is_usual = question.metric is None and metric.name == "throughput"
-            if is_usual and is_work_unlike(_block_of(*by_command.values()), facts):
+            # Of several platforms each command is compared with itself.
+            is_one = len({run.platform for run in first}) == 1
+            if is_usual and is_one and is_work_unlike(_block_of(*by_command.values()), facts):
                 continue  # as a comparison of them does
             having = compress(succeeded, ~np.isnan(facts.column(succeeded, metric.name)))
             recorded = find_recorded(ask, [run.run_id for run in _of_one_place(first)])

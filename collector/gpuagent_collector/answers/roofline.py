@@ -413,7 +413,7 @@ def render(study: Study) -> Answer:
         # A terminal shows the points whose share of a roof is known, or all where that of none is.
         known, ceilings = sum(point.has_share for point in roofline.points), roofline.ceilings
         about, more = {"ceilings_run": ceilings.run.run_id if ceilings else None}, _name_unknown if known else None
-        table = Table(_POINTS, roofline.points, about=about, most=known or MOST_ROWS, more=more)
+        table = Table(_POINTS, roofline.points, about=about, most=known or MOST_ROWS, can_shrink=True, more=more)
         rooflines.append(
             {
                 "device": roofline.device,

@@ -19,7 +19,7 @@ from gpuagent_collector.present.answer import in_short, join_sentences
 from gpuagent_collector.present.human import Notation, change, in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
-from gpuagent_collector.runs.arguments import in_order
+from gpuagent_collector.runs.arguments import in_order, name_commands
 from gpuagent_collector.runs.cells import Block, Layout, first_few, tell_apart
 from gpuagent_collector.runs.facets import Facet
 from gpuagent_collector.runs.words import could_hide, interval, percent, spoken, statuses
@@ -208,7 +208,7 @@ def say_parts(comparison: Comparison, parts: str) -> tuple[str, Table]:
     `parts` is their name, such as nodes.
     """
     layout = comparison.layout
-    blocks = [(tell_apart(each.block, layout.blocks, briefly=True), each) for each in comparison.figures.blocks]
+    blocks = [setting for each in comparison.figures.blocks for setting in _settings_of(each, layout)]
     of_blocks = [_parts_by_name(block, comparison) for _, block in blocks]
     taken = Counter(part for of_block in of_blocks for part in of_block)
     found: dict[Metric, tuple[float, str]] = {}
@@ -242,6 +242,23 @@ def say_parts(comparison: Comparison, parts: str) -> tuple[str, Table]:
         most = "" if is_first else " most"
         sentence = alike if distance < _ALIKE else f"The {parts} differ{most} in {said}."
     return sentence, Table(columns if metrics else [], [*rows.values()])
+
+
+def _settings_of(figures: BlockFigures, layout: Layout) -> list[tuple[str, BlockFigures]]:
+    """Return the name of each setting of a block, and the block with its runs alone: each command is a setting."""
+    block = figures.block
+    name = tell_apart(block, layout.blocks, briefly=True)
+    commands = name_commands(run.command for cell in block.cells for run in cell.runs)
+    if len(set(commands.values())) < 2:
+        return [(name, figures)]
+    settings = []
+    for of_command in dict.fromkeys(commands.values()):
+        cells = []
+        for cell in block.cells:
+            runs = tuple(run for run in cell.runs if commands[run.command] == of_command)
+            cells += [replace(cell, runs=runs)] if runs else []
+        settings.append((of_command, replace(figures, block=replace(block, cells=tuple(cells)))))
+    return settings
 
 
 def _parts_by_name(block: BlockFigures, comparison: Comparison) -> dict[str, Mapping[str, Figure]]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from gpuagent_collector.metrics import BY_NAME, STEPS, Metric, hint_at
 from gpuagent_collector.metrics.result import SERVING
+from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS
 from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.runs.arguments import Command, identify_command, parse_arguments, record_command
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, Cell, Layout, match_runs
@@ -520,6 +521,9 @@ def _block_figures(
             find_shifts=partial(shifts, metric),
         )
 
+    if is_work_unlike(block, facts):
+        # A million of one side's units is other work than a million of another's.
+        known = tuple(each for each in known if not each.name.startswith(f"{COST_PER_MILLION_ITEMS.stem}_"))
     return BlockFigures(block=block, metrics=known, find_row=find_row)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from gpuagent_collector.answers.scaling import render
 from gpuagent_collector.answers.scaling_curves import study_scaling
+from gpuagent_collector.compare.comparison import cost_row
 from gpuagent_collector.present.markdown import to_markdown
 from gpuagent_collector.present.rendering import as_table
 from gpuagent_collector.present.table import Table
@@ -50,6 +51,16 @@ def test_a_cost_is_tested_as_any_other_metric(store: SyntheticStore) -> None:
     (test,) = found.figures.tests
     assert (test.baseline.median, test.other.median) == pytest.approx((1.0, 0.5))
     assert test.judgement.shift.estimate == pytest.approx(0.5)
+
+
+def test_items_in_other_units_cost_by_the_run(store: SyntheticStore) -> None:
+    alternate(store)
+    for row in store.rows["results"]:
+        if row["name"] == "throughput" and row["run_id"].startswith("second"):
+            row["unit"] = "steps/s"
+    found = compared(store, prices=prices(ALDER + BIRCH), series=False)
+    row = cost_row(found.figures.blocks[0])
+    assert row is not None and row.metric.name == "cost_per_run_usd"
 
 
 def test_one_price_makes_no_part_of_a_difference(store: SyntheticStore) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from gpuagent.cli.bench import command as gpuagent_bench
 from gpuagent.cli.run import command as gpuagent_run
 from gpuagent_workloads.registry import WORKLOADS, find
 from tests.integration.compare.comparing import alternate
@@ -274,6 +275,10 @@ def _check(words: list[str], remedy: str, run: Callable[..., tuple[int, str, str
         case ["collector", name, *rest]:
             code, out, err = run(name, *rest)
             assert (code, bool(out)) == (0, True), err
+        case ["gpuagent", "bench", *rest]:
+            options = {option for parameter in gpuagent_bench.params for option in parameter.opts}
+            of_ceilings = {f"--{field.name.replace('_', '-')}" for field in fields(find("ceilings").config)}
+            assert {word for word in rest if word.startswith("--")} <= options | of_ceilings
         case ["gpuagent", "run", *rest]:
             options = {option for parameter in gpuagent_run.params for option in parameter.opts}
             workloads = {workload.name for workload in WORKLOADS}

@@ -333,7 +333,7 @@ def test_a_run_takes_its_own_steps_from_a_chart_of_several(run: Run, site: str, 
     code, printed = run(*given)
     assert (code, "2 runs (a, b)" in printed) == (2, True), printed
     code, printed = run(*given, "--log-run", "b")
-    assert (code, "1 steps and 1 values" in printed) == (0, True), printed
+    assert (code, "1 step and 1 value" in printed) == (0, True), printed
     stored = "SELECT name, json_extract(detail, '$.value') FROM run_events WHERE event = 'metric'"
     assert execute(site, f"{stored} AND run_id = 'satori-first'") == [("loss", "2.0")]
     assert run("import", str(chart), "--store", site, "--log-run", "b")[0] == 2

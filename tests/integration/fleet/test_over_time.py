@@ -104,8 +104,8 @@ def test_of_many_settings_a_history_makes_the_runs_that_the_first_lacks(tmp_path
                 store.next_run(node, **own)
         rendered = render(study_history(store.ask, HistoryRequest()))
     # By its agent, since it is not this node.
-    assert rendered.next == "collector launch --on node=spruce --repeat 1 --wait --name tools -- a file"
-    assert rendered.text.endswith("The next command makes 1 more run of the first setting on spruce.")
+    assert rendered.next == "collector launch --on node=spruce --repeat 3 --wait --name tools -- a file"
+    assert rendered.text.endswith("The next command makes 3 more runs of the first setting on spruce.")
 
 
 def test_a_change_has_the_warnings_of_its_own_runs(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_history_is_named_by_what_sets_it_apart_from_those_of_other_workloads(
 def test_unchanged_histories_are_named_once_and_lead_to_their_runs(tmp_path: Path) -> None:
     with synthetic(tmp_path / "runs.duckdb") as store:
         node = store.node("spruce", "lab")
-        for number in range(8):
+        for number in range(9):
             store.next_run(node, workload="sleep", parameters={}, command='["sleep", "1"]', throughput=1.0)
             for size in ("32", "128"):
                 command = json.dumps(["python", "train.py", "--batch-size", size, "--lr", size])

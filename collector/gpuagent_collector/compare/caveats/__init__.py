@@ -83,6 +83,7 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     runs.confounded,
     runs.different_commands,
     figures.mixed_units,
+    figures.other_steps,
     figures.losses_differ,
     runs.joined,
     runs.not_interleaved,
@@ -100,7 +101,7 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     *_MEMORY_ERRORS,
     hardware.xid_errors,
     figures.untested,
-    figures.fell_back,
+    figures.no_throughput,
     # Other causes of a difference.
     hardware.different_architectures,
     hardware.throttled,

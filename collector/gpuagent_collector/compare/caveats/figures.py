@@ -105,13 +105,11 @@ def unmatched(evidence: Evidence) -> Iterator[Caveat]:
         )
 
 
-def fell_back(evidence: Evidence) -> Iterator[Caveat]:
-    """Warn where another metric than the usual one was tested."""
+def other_steps(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where steps are not compared, because those of a side are larger."""
     figures = evidence.figures
-    if _mixed_units(evidence):
-        return
     do_differ = any(is_work_unlike(block, evidence.facts) for block in evidence.layout.blocks)
-    if do_differ and (figures.fell_back or figures.primary.name == "throughput"):
+    if do_differ and not _mixed_units(evidence) and (figures.fell_back or figures.primary.name == "throughput"):
         tested = ", and the duration of whole runs was tested" if figures.fell_back else ""
         yield Caveat(
             code="other_steps",
@@ -119,7 +117,12 @@ def fell_back(evidence: Evidence) -> Iterator[Caveat]:
             remedy="count samples: with torch by `--observe`, else by `--pattern 'step {step} samples {items}'`, where "
             "{items} are those so far; name those of each step {step_items}",
         )
-    elif figures.fell_back and not are_jobs(evidence.layout.run_ids):
+
+
+def no_throughput(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where durations are tested for want of a throughput."""
+    is_unlike = any(is_work_unlike(block, evidence.facts) for block in evidence.layout.blocks)
+    if evidence.figures.fell_back and not is_unlike and not are_jobs(evidence.layout.run_ids):
         is_own = all(run.command for runs in evidence.sides.values() for run in runs)
         yield Caveat(
             code="no_throughput",

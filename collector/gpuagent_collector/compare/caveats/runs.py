@@ -90,7 +90,10 @@ def whole_run(evidence: Evidence) -> Iterator[Caveat]:
         return
     # The figures of an imported result are of what its program measured.
     where = evidence.sides_where(
-        lambda runs: np.isnan(evidence.facts.column(runs, "measure_seconds")) & [run.imported is None for run in runs]
+        lambda runs: (
+            np.isnan(evidence.facts.column(runs, "measure_seconds"))
+            & [run.imported is None and run.started_at is not None for run in runs]
+        )
     )
     if where:
         yield Caveat(
