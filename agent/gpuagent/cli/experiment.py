@@ -142,9 +142,9 @@ def run(
     journal_path = find_place(config)[0] / "experiments" / f"{experiment.name}.jsonl"
     place, alone = find_platform(config, given_to_agent(ctx)), list(environment_concerns(experiment, lacking))
     if dry_run:
+        _print_plan(Journal(journal_path, whole, experiment, lacking, place))
         for line in alone:
             click.echo(textwrap.fill(f"{line}; --force starts nevertheless", _width()))
-        _print_plan(Journal(journal_path, whole, experiment, lacking, place))
         return 0
     interrupt_on_signals()
     for line in describe_skipped(experiment, lacking):

@@ -143,8 +143,8 @@ def test_a_plan_is_checked_and_printed_without_a_run(node: Node) -> None:
     printed = node.run(
         "gpuagent", "experiment", "run", str(path), "--dry-run", "--param", "steps=5"
     ).stdout.splitlines()
-    assert printed[0].startswith("only bare can run here, so no environments can be compared; --force")
-    assert printed[2:5] == [
+    assert printed[-2].startswith("only bare can run here, so no environments can be compared; --force")
+    assert printed[:3] == [
         "study: 6 runs left of 6, in turns",
         " runs     each  cell",
         " skip        –  mnist steps=5 · podman:no-such",
