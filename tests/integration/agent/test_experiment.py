@@ -150,7 +150,7 @@ def test_a_plan_is_checked_and_printed_without_a_run(node: Node) -> None:
         " skip        –  mnist steps=5 · podman:no-such",
     ]
     assert "skipped 1 cell of mnist:" in " ".join(printed)
-    assert "to estimate from" in printed[-1]
+    assert "to estimate from" in printed[-3]
     assert max(map(len, printed)) <= 80
     assert not list((node.folder / "spool").glob("experiments/*"))
     bad = node.folder / "bad.yaml"

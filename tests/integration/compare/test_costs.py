@@ -59,8 +59,8 @@ def test_items_in_other_units_cost_by_the_run(store: SyntheticStore) -> None:
         if row["name"] == "throughput" and row["run_id"].startswith("second"):
             row["unit"] = "steps/s"
     found = compared(store, prices=prices(ALDER + BIRCH), series=False)
-    row = cost_row(found.figures.blocks[0])
-    assert row is not None and row.metric.name == "cost_per_run_usd"
+    cost = cost_row(found.figures.blocks[0])
+    assert cost is not None and cost.metric.name == "cost_per_run_usd"
 
 
 def test_one_price_makes_no_part_of_a_difference(store: SyntheticStore) -> None:
