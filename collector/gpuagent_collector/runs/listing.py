@@ -36,7 +36,7 @@ SELECT
     command, note, is_excluded, cpu_threads
 FROM runs LEFT JOIN sessions USING (session_id)
 WHERE {conditions}
-ORDER BY queued_at DESC, run_id DESC
+ORDER BY coalesce(runs.started_at, queued_at) DESC, run_id DESC
 LIMIT {limit}
 ), figures AS (
 SELECT run_id, max(value) FILTER (metric = 'throughput') AS throughput,
@@ -50,7 +50,7 @@ SELECT run_id, sum(TRY_CAST(detail->>'processes' AS BIGINT))::BIGINT AS left_pro
 FROM run_events SEMI JOIN listed USING (run_id) WHERE event = 'left' AND rank IS NULL GROUP BY run_id
 )
 SELECT * FROM listed LEFT JOIN behind USING (run_id) LEFT JOIN figures USING (run_id)
-ORDER BY queued_at DESC, run_id DESC
+ORDER BY coalesce(started_at, queued_at) DESC, run_id DESC
 """.strip()
 
 
