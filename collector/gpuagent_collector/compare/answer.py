@@ -1,7 +1,7 @@
 """The answer of a comparison in words: one paragraph."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -298,7 +298,7 @@ def answer(comparison: Comparison, *, most: int = 3, place: str = "in the table"
     """Return the results of the comparison, and their evidence; more than `most` are in another `place`."""
     if not comparison.layout.is_compared:
         return describe_sides(comparison, most=most, place=place)
-    results, costs = _results(comparison, most=most, place=place), _costs(comparison, most=most)
+    results, costs = (find(comparison, most=most, place=place) for find in (_results, _costs))
     # Without a difference in time the cheaper side is the answer.
     said = [*costs, *results] if is_cost_first(comparison) else [*results, *costs]
     layout, needed = comparison.layout, comparison.needed
@@ -337,12 +337,12 @@ def _is_planned_so(comparison: Comparison, block: Block) -> bool:
 
 
 def _named_once(sentences: Sequence[str], layout: Layout) -> list[str]:
-    """Return the sentences without the name of a workload that was the last one to be named."""
+    """Return the sentences without the name of a workload, or the number of them, that was named last."""
     names = {tell_apart(block, layout.blocks, briefly=brief) for block in layout.blocks for brief in (True, False)}
     last, written = "", []
     for sentence in sentences:
         name, _, rest = sentence.partition(": ")
-        if name in names:
+        if name in names or name.startswith("Over "):
             written.append(rest[0].upper() + rest[1:] if name == last else sentence)
             last = name
         else:
@@ -356,31 +356,30 @@ def is_cost_first(comparison: Comparison) -> bool:
     return not (best.judgement.verdict is Verdict.DIFFERS if best else comparison.figures.differs)
 
 
-def _costs(comparison: Comparison, *, most: int) -> Iterator[str]:
-    """Yield the difference in cost of two sides of each block, of several the extreme ones, where prices are known."""
+def _costs(comparison: Comparison, *, most: int, place: str) -> list[str]:
+    """Return the differences in cost: of several blocks as of any metric, of a sweep the lowest and the highest."""
     facet, blocks = comparison.layout.facet, comparison.figures.blocks
-    if comparison.figures.primary.group == "Cost":
-        return
-    priced = [(block.block, row) for block in blocks if (row := cost_row(block)) and row.shifts]
-    for block, row in priced[:most]:
-        side, cost = telling_side(row, block.baseline), spoken(row.metric, None)
-        name = tell_apart(block, comparison.layout.blocks, briefly=True)
-        title = f"{name}: the {cost}"
-        this, that, shift = facet.where(side), facet.where(block.baseline), row.shifts[side]
-        other, baseline = (row.figures[name].median for name in (side, block.baseline))
-        write = notation([other, baseline], row.unit).write
-        of_ratio = f"ratio {ratio(shift.estimate)}, " if shift.scale is Scale.RATIO else ""
-        evidence = f"{write(other)} and {write(baseline)}, {of_ratio}{interval(shift)}"
-        if len(row.shifts) > 1 and other >= baseline and shift.is_shown:
-            yield f"{title} is lowest {that} ({write(baseline)}), and highest {this} ({write(other)})."
-        elif shift.is_shown and shift.scale is Scale.RATIO:
-            how = _by_ratio(shift.estimate, row.metric)
-            yield f"{title} is {how} {this} {_than(how)} {that} ({evidence})."
-        else:
-            between = f"{facet.name_side(side)} and {facet.name_side(block.baseline)}"
-            yield f"{name}: there is no measurable difference in the {cost} between {between} ({evidence})."
-    if len(priced) > max(most, _SPOKEN_TESTS):
-        yield f"--metric {priced[0][1].metric.name} compares the cost of all {len(priced)}."
+    if comparison.costs:
+        return _results(replace(comparison, figures=comparison.costs), most=most, place=place)
+    row = cost_row(blocks[0])
+    if row is None or not row.shifts or comparison.figures.primary.group == "Cost":
+        return []
+    block = blocks[0].block
+    side, cost = telling_side(row, block.baseline), spoken(row.metric, None)
+    name = tell_apart(block, comparison.layout.blocks, briefly=True)
+    title = f"{name}: the {cost}"
+    this, that, shift = facet.where(side), facet.where(block.baseline), row.shifts[side]
+    other, baseline = (row.figures[name].median for name in (side, block.baseline))
+    write = notation([other, baseline], row.unit).write
+    of_ratio = f"ratio {ratio(shift.estimate)}, " if shift.scale is Scale.RATIO else ""
+    evidence = f"{write(other)} and {write(baseline)}, {of_ratio}{interval(shift)}"
+    if len(row.shifts) > 1 and other >= baseline and shift.is_shown:
+        return [f"{title} is lowest {that} ({write(baseline)}), and highest {this} ({write(other)})."]
+    if shift.is_shown and shift.scale is Scale.RATIO:
+        how = _by_ratio(shift.estimate, row.metric)
+        return [f"{title} is {how} {this} {_than(how)} {that} ({evidence})."]
+    between = f"{facet.name_side(side)} and {facet.name_side(block.baseline)}"
+    return [f"{name}: there is no measurable difference in the {cost} between {between} ({evidence})."]
 
 
 def _results(comparison: Comparison, *, most: int, place: str) -> list[str]:
@@ -555,7 +554,7 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
         counts = "each of them differs"
     if overall.is_split:
         counts += ", in both directions"
-    if overall.is_shown and set(verdicts) == {Verdict.TOO_FEW}:
+    if set(verdicts) == {Verdict.TOO_FEW}:
         counts = "each of them alone has too few runs"
     facet, title = comparison.layout.facet, spoken(metric, comparison.request.stat)
     this, that = facet.where(overall.side), facet.where(overall.baseline)
@@ -579,7 +578,7 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
         statement = f"{title} is {how} {this} {_than(how)} {that}"
     else:
         statement = f"there is no measurable difference in {title} {between}"
-    return f"{_over(mean.pairs, tests)}, {statement} ({evidence}; {counts})."
+    return f"{_over(mean.pairs, tests)}: {statement} ({evidence}; {counts})."
 
 
 def _over(pairs: int, tests: Sequence[Test]) -> str:
@@ -607,7 +606,7 @@ def _ranked_sentence(comparison: Comparison, ranked: Sequence[Overall]) -> str:
     best, worst = ends if metric.better is Better.HIGHER else reversed(ends)
     tests = [test for test in comparison.figures.tests if test.sides == (ranked[0].side, baseline)]
     over = _over(ranked[0].mean.pairs, tests)
-    return f"{over}, {spoken(metric, comparison.request.stat)} is {best}, and {worst}."
+    return f"{over}: {spoken(metric, comparison.request.stat)} is {best}, and {worst}."
 
 
 def _how_much(test: Test, metric: Metric) -> str:

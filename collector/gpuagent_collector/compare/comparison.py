@@ -224,6 +224,7 @@ class Comparison:
         again: the command that makes as many runs as are needed; None: unknown, or many.
         reasons: where shown differences of speed or duration come from, in the order of the tests.
         options: of a sweep, the tests of each option alone, over all values of the others.
+        costs: the figures of the cost of several blocks; None: it is unknown, or the primary metric.
         experiments: where one was chosen, that and the others that could be, with their numbers of runs.
     """
 
@@ -240,6 +241,7 @@ class Comparison:
     parts: Parts
     reasons: tuple[Because, ...]
     options: tuple[tuple[Facet, tuple[Test, ...]], ...] = ()
+    costs: Figures | None = None
     experiments: Sequence[tuple[str, int]] = ()
 
     @property
@@ -306,6 +308,16 @@ def cost_row(block: BlockFigures) -> Row | None:
         if len(rows) == 1:
             return rows[0]
     return None
+
+
+def _test_costs(layout: Layout, facts: Facts, figures: Figures) -> Figures | None:
+    """Return the figures of the cost that most of several blocks have; None: there is none, or it is the primary."""
+    rows = [cost_row(block) for block in figures.blocks]
+    metrics = Counter(row.metric.name for row in rows if row and row.shifts)
+    if len(rows) < 2 or not metrics or figures.primary.group == "Cost":
+        return None
+    ((metric, _),) = metrics.most_common(1)
+    return compute_figures(layout, facts, metric=metric, delta=figures.delta, unpaired=figures.unpaired)
 
 
 def telling_side(row: Row, baseline: str) -> str:
@@ -409,4 +421,5 @@ def compare(ask: Ask, request: Request) -> Comparison:
         else {},
         reasons=tuple(find_reasons(figures, facts)),
         options=tuple(find_option_tests(layout, facts, figures)) if is_of_several and len(figures.tests) > 1 else (),
+        costs=_test_costs(layout, facts, figures),
     )

@@ -209,10 +209,7 @@ def compute_figures(
     """
     # Each look could have been the last: errors at all of them together are at most alpha (Bonferroni).
     alpha /= layout.looks
-    unit = facts.unit(layout.runs, BY_NAME["throughput"])
-    known = tuple(replace(each, unit=unit) if each.name == "throughput" else each for each in facts.known)
-    if unit == STEPS:
-        known = tuple(replace(each, title=each.title.replace("million items", "million steps")) for each in known)
+    known = _known_metrics(layout.runs, facts)
     primary = _choose_primary(layout, facts, {each.name: each for each in known}, metric)
     tested = layout.blocks if layout.is_compared else ()
     contests = [
@@ -248,10 +245,18 @@ def compute_figures(
         tests=tests,
         overall=_overall(tests, [sides for sides, _ in judged], alpha),
         blocks=tuple(
-            _block_figures(block, facts, known, tests, primary, of_block if layout.is_compared else None, alpha)
+            _block_figures(block, facts, tests, primary, of_block if layout.is_compared else None, alpha)
             for block in layout.blocks
         ),
     )
+
+
+def _known_metrics(runs: Sequence[Run], facts: Facts) -> tuple[Metric, ...]:
+    """Return the metrics that are known, with the runs' own unit of work in their units and titles."""
+    unit, units = facts.unit(runs, BY_NAME["throughput"]), facts.throughput_units(runs)
+    work = "million steps" if units == {STEPS} else "million items or steps" if STEPS in units else "million items"
+    known = (replace(each, title=each.title.replace("million items", work)) for each in facts.known)
+    return tuple(replace(each, unit=unit) if each.name == "throughput" else each for each in known)
 
 
 class Contest(NamedTuple):
@@ -495,7 +500,6 @@ def _overall(tests: Sequence[Test], families: Sequence[Sides], alpha: float) -> 
 def _block_figures(
     block: Block,
     facts: Facts,
-    known: tuple[Metric, ...],
     tests: Sequence[Test],
     primary: Metric,
     values_of: ValuesOf | None,
@@ -521,6 +525,7 @@ def _block_figures(
             find_shifts=partial(shifts, metric),
         )
 
+    known = _known_metrics([run for cell in block.cells for run in cell.runs], facts)
     if is_work_unlike(block, facts):
         # A million of one side's units is other work than a million of another's.
         known = tuple(each for each in known if not each.name.startswith(f"{COST_PER_MILLION_ITEMS.stem}_"))

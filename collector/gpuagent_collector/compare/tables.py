@@ -165,8 +165,7 @@ def cost_table(comparison: Comparison) -> Table | None:
         cost = cost_row(block)
         for side in cost.shifts if cost and cost.metric.name != primary.name else ():
             rows.append({"block": block.block, "cost": cost, "side": side})
-    metrics = {row["cost"].metric for row in rows}
-    if len(metrics) != 1:
+    if len({row["cost"].metric.name for row in rows}) != 1:
         return None
     baselines, sides = ({row["block"].baseline for row in rows}, {row["side"] for row in rows})
     is_one = len(baselines) == 1 and len(sides) > 1
@@ -178,7 +177,7 @@ def cost_table(comparison: Comparison) -> Table | None:
             f"{tell_apart(row['block'], comparison.layout.blocks, briefly=True)}: {both}" if len(blocks) > 1 else both
         )
 
-    metric = metrics.pop()
+    metric = comparison.costs.primary if comparison.costs else rows[0]["cost"].metric
     scale = notation([figure.median for row in rows for figure in row["cost"].figures.values()], metric.unit)
 
     def medians(row: Mapping[str, Any]) -> str:

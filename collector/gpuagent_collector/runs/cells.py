@@ -4,7 +4,7 @@ import json
 import re
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -404,14 +404,16 @@ _REPEATED = 2
 def _by_arguments(block: Block, facet: Facet) -> list[Block]:
     """Divide a block by the arguments of its commands that are not compared, where two sides repeat the same ones.
 
-    Runs that were made in pairs stay together, and so do those of commands that are not repeated.
+    Runs that were made in pairs stay together, and so do those of commands that are not repeated. An argument that
+    cannot be separated from the sides does not divide: warnings name it.
     """
     cells = [cell for cell in block.cells if cell.runs]
     if len(cells) < 2 or facet.describes or any(match_runs(cells[0], other) for other in cells[1:]):
         return [block]
     # Thousands of runs have few commands.
     every = {run.command for run in _runs(cells)}
-    rest_of = {command: without_arguments(identify_command(command), facet.arguments) for command in every}
+    apart = facet.arguments.union(_find_inseparable(cells))
+    rest_of = {command: without_arguments(identify_command(command), apart) for command in every}
     if len(set(rest_of.values())) == 1:
         return [block]
     # The rest of each run's command, and a command that has it.
@@ -426,7 +428,7 @@ def _by_arguments(block: Block, facet: Facet) -> list[Block]:
         return [block]
     differing = differing_arguments([[command] for command in commands.values()])
     # Lone words say least, so they are last.
-    names = sorted((name for name, _ in differing if name.lstrip("-") not in facet.arguments), key="".__eq__)
+    names = sorted((name for name, _ in differing if name.lstrip("-") not in apart), key="".__eq__)
     blocks = []
     for rest in chosen:
         command = commands[rest]
@@ -434,15 +436,12 @@ def _by_arguments(block: Block, facet: Facet) -> list[Block]:
         # Runs without success are counted where the first of the others are.
         parts = [_choose_runs(cell, rests, {rest}, others=rest == chosen[0]) for cell in block.cells]
         blocks.append(replace(block, held={**block.held, **held}, cells=tuple(parts)))
-    others = [rest for rest in commands if rest not in chosen]
-    if facet.is_of_arguments:
-        # Beside like commands, those of one side alone would show what else they do.
-        shared = [
-            rest for rest in others if sum(any(rests[run.run_id] == rest for run in cell.runs) for cell in cells) > 1
-        ]
-        alone = [_choose_runs(cell, rests, set(others).difference(shared), others=False) for cell in block.cells]
-        blocks += [replace(block, held={**block.held, "": OTHER_VALUES}, cells=(cell,)) for cell in alone if cell.runs]
-        others = shared
+    having = Counter(rest for cell in cells for rest in {rests[run.run_id] for run in cell.runs})
+    # Beside like commands, those of one side alone would show what else they do.
+    alone = [rest for rest in commands if having[rest] == 1]
+    unlike = [_choose_runs(cell, rests, alone, others=False) for cell in block.cells]
+    blocks += [replace(block, held={**block.held, "": OTHER_VALUES}, cells=(cell,)) for cell in unlike if cell.runs]
+    others = [rest for rest in commands if having[rest] > 1 and rest not in chosen]
     if others:
         single = [_choose_runs(cell, rests, others, others=False) for cell in block.cells]
         held = {}
@@ -451,6 +450,13 @@ def _by_arguments(block: Block, facet: Facet) -> list[Block]:
             held[name] = values.pop() if len(values) == 1 else OTHER_VALUES
         blocks.append(replace(block, held={**block.held, **held}, cells=tuple(single)))
     return blocks
+
+
+def _find_inseparable(cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield the arguments, without hyphens, that have one value on each side and another one on each other side."""
+    for name, values in differing_arguments([[run.command for run in cell.runs] for cell in cells]):
+        if name and len(set(values)) == len(cells) and all(len(of_side) == 1 for of_side in values):
+            yield name.lstrip("-")
 
 
 def _find_held(command: Command, name: str) -> str:

@@ -1,5 +1,6 @@
 """Costs beside the other figures of a comparison, and the waits that prices may include."""
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,25 @@ def test_items_in_other_units_cost_by_the_run(store: SyntheticStore) -> None:
     found = compared(store, prices=prices(ALDER + BIRCH), series=False)
     cost = cost_row(found.figures.blocks[0])
     assert cost is not None and cost.metric.name == "cost_per_run_usd"
+
+
+def test_costs_of_several_workloads_are_tested_together(store: SyntheticStore) -> None:
+    """Of three repeats no workload shows alone that one side costs three times as much."""
+    nodes = [store.node(f"{name}-node", name) for name in ("alder", "birch")]
+    for number, (repeat, workload, node) in enumerate(product(range(3), ("mnist", "train.py"), nodes)):
+        store.run(f"run-{number}", node, start_seconds=20 * number, workload=workload, throughput=1000.0 + repeat)
+    for row in store.rows["results"]:
+        if row["name"] == "throughput" and int(row["run_id"].removeprefix("run-")) % 4 > 1:
+            row["unit"] = "steps/s"
+    found = compared(store, prices=prices(ALDER + BIRCH.replace("3.6", "10.8")), series=False)
+    assert found.costs is not None
+    (overall,) = found.costs.overall
+    assert overall.is_shown and overall.common is not None and overall.common.estimate == pytest.approx(3.0)
+    assert found.costs.primary.title == "Cost per million items or steps"
+    of_blocks = [cost.metric.title for cost in map(cost_row, found.figures.blocks) if cost]
+    assert sorted(of_blocks) == ["Cost per million items", "Cost per million steps"]
+    alone = compared(store, prices=prices(ALDER + BIRCH), metric="cost_per_million_items_usd", series=False)
+    assert alone.costs is None
 
 
 def test_one_price_makes_no_part_of_a_difference(store: SyntheticStore) -> None:

@@ -190,7 +190,7 @@ def test_of_several_sides_over_several_settings_the_best_and_the_worst_are_named
             found = rate * store.chance.gauss(1, 0.01)
             store.next_run(nodes[name], throughput=found, repeat=repeat, parameters={"batch_size": batch})
     comparison = compared(store, by="node")
-    assert "Over 2 settings, throughput is highest on cedar, 30 % higher" in answer(comparison).replace("31 %", "30 %")
+    assert "Over 2 settings: throughput is highest on cedar, 30 % higher" in answer(comparison).replace("31 %", "30 %")
     assert ", and lowest on birch, " in answer(comparison)
     assert verdict_table(comparison).most == 2
     placed = render_placed(recommend(store.ask, Recommended(workload="mnist", by="node")))

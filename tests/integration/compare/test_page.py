@@ -113,7 +113,7 @@ def test_several_workloads_have_a_geometric_mean_with_an_interval_that_holds(
     assert overall.mean.high is not None
     assert overall.mean.low < expected < overall.mean.high
     assert " geometric mean of 4" in text(comparison)
-    assert f"Over 4 workloads, {said}" in answer(comparison)
+    assert f"Over 4 workloads: {said}" in answer(comparison)
     assert json.loads(render(comparison).json())["geometric_means"][0]["ratio"] == overall.mean.ratio
 
 
@@ -126,7 +126,7 @@ def test_workloads_that_are_each_the_same_are_the_same_together(store: Synthetic
         )
     comparison = compared(store)
     assert {test.judgement.verdict for test in comparison.figures.tests} == {Verdict.EQUAL}
-    assert "Over 2 workloads, throughput is the same on birch as on alder, to within 2 %" in answer(comparison)
+    assert "Over 2 workloads: throughput is the same on birch as on alder, to within 2 %" in answer(comparison)
     assert "no measurable difference" not in answer(comparison)
     assert "~" not in text(comparison)
 

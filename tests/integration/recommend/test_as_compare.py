@@ -108,7 +108,7 @@ def test_over_settings_no_side_is_best_of_several_that_are_compared_with_the_bas
     add_settings(store, programs, {"a": 4, "b": 3, "c": 3})
     found, compared = both(store, "argument:--steps")
     assert [overall.is_shown for overall in compared.figures.overall] == [True, True]
-    assert answer(found).startswith("Over 4 settings, throughput is ")
+    assert answer(found).startswith("Over 4 settings: throughput is ")
 
 
 def test_over_settings_a_recommendation_says_what_all_of_them_show_together(store: SyntheticStore) -> None:
@@ -118,7 +118,7 @@ def test_over_settings_a_recommendation_says_what_all_of_them_show_together(stor
     assert overall.is_shown
     assert {test.judgement.verdict for test in compared.figures.tests} == {Verdict.TOO_FEW}
     said = answer(found)
-    assert said.startswith("crunch.py is fastest with --steps 5. Over 4 settings, throughput is ")
+    assert said.startswith("crunch.py is fastest with --steps 5. Over 4 settings: throughput is ")
     assert "no measurable difference" not in said
     answered = render(found)
     assert answered.next == find_next(compared)

@@ -195,6 +195,6 @@ OF_COMPARISONS = OF_TESTS | {
 
 
 def find_caveats(evidence: Evidence) -> tuple[Caveat, ...]:
-    """Return every warning that applies."""
-    found = (caveat for check in CHECKS for caveat in check(evidence))
+    """Return every warning that applies, what several blocks share once."""
+    found = dict.fromkeys(caveat for check in CHECKS for caveat in check(evidence))
     return tuple(caveat for caveat in found if evidence.layout.is_compared or caveat.code not in OF_COMPARISONS)
