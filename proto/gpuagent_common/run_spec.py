@@ -3,6 +3,7 @@
 import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,6 +82,28 @@ def run_options(*parameters: str, **own: Mapping[str, Any]) -> Callable[[Decorat
     return decorate
 
 
+def check_words(words: Sequence[str], program: Sequence[str]) -> None:
+    """Raise MisuseError for words before `--` where a program follows, and for options of another command."""
+    context = click.get_current_context()
+    options = [name for each in context.command.params for name in each.opts]
+    for number, word in enumerate(words):
+        name, _, value = word.partition("=")
+        if name in ("--platform", "--node") and "--on" in options:
+            value = value or next(iter(words[number + 1 :]), "NAME")
+            raise MisuseError(f"--on chooses the agents: {context.command_path} --on {name[2:]}={value:.60} …")
+    if words and program:
+        close = get_close_matches(words[0], options, n=1, cutoff=0.85)
+        hint = "give either a workload or `-- PROGRAM`"
+        if words[0].startswith("-"):
+            hint = "there is no such option; the program's own come after `--`"
+        if words[0].partition("=")[0] == "--rounds":
+            close = ["--repeat"]
+        if words[0].partition("=")[0] == "--vary":
+            hint = f"`gpuagent bench` has it: {shlex.join(['gpuagent', 'bench', *words, '--', *program]):.120}"
+        hint = f"did you mean {close[0]}?" if close else hint
+        raise MisuseError(f"unexpected {words[0]!r} before `--`; {hint}")
+
+
 def check_workload_name(name: str, words: Sequence[str] = ()) -> None:
     """Raise MisuseError for a word that is an option, or a file here: it was meant for something else.
 
@@ -89,11 +112,14 @@ def check_workload_name(name: str, words: Sequence[str] = ()) -> None:
     context = click.get_current_context(silent=True)
     command = context.command_path if context else "gpuagent run"
     if name.startswith("-"):
-        # A single word is the workload; of several, the first is the option's value.
-        has_value = "=" not in name and len(words) > 1
-        option = [name, *words[:1]] if has_value else [name]
-        workload, *others = words[has_value:] or ["WORKLOAD"]
-        right = shlex.join([workload, *option, *others])
+        # Of two words or more, one that follows an option is its value.
+        options, rest = [], [name, *words]
+        while rest and rest[0].startswith("-"):
+            has_value = "=" not in rest[0] and len(rest) > 2
+            options += rest[: 1 + has_value]
+            rest = rest[1 + has_value :]
+        workload, *others = rest or ["WORKLOAD"]
+        right = shlex.join([workload, *options, *others])
         hint = f"its parameters follow it: {command} {right:.120}"
         raise MisuseError(f"{name:.60} comes before the workload's name; {hint}")
     if ("." in name or "/" in name) and Path(name).is_file():

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from gpuagent.cli.node_agent import given_to_agent, node_agent
 from gpuagent.cli.options import agent_config, agent_options, complete_workloads, run_options
 from gpuagent_common.cli import ProgramCommand, interrupt_on_signals
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.run_spec import check_words
 from gpuagent_common.text import write_duration
 from gpuagent_common.waiting import waiting_for
 
@@ -64,7 +64,8 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
     from gpuagent.cli.spec import run_spec
 
     program = ctx.meta.get("program", [])
-    _check_words(ctx.command, words, program)
+    check_words(words, program)
+    _check_program(words)
     config = agent_config(options, allow_commands=True)
     spec = run_spec(words[0] if words else None, program, words[1:], config.labels, **options)
     follower = Follower(spec, quiet_stdout=as_json)
@@ -95,19 +96,8 @@ def command(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **opti
     return follower.exit_code or int(is_late)
 
 
-def _check_words(command: click.Command, words: Sequence[str], program: Sequence[str]) -> None:
-    """Raise MisuseError for words before `--` that belong behind it, or are options of another command."""
-    if words and program:
-        close = get_close_matches(words[0], [name for each in command.params for name in each.opts], n=1, cutoff=0.85)
-        hint = "give either a workload or `-- PROGRAM`"
-        if words[0].startswith("-"):
-            hint = "there is no such option; the program's own come after `--`"
-        if words[0].partition("=")[0] == "--rounds":
-            close = ["--repeat"]
-        if words[0].partition("=")[0] == "--vary":
-            hint = f"`gpuagent bench` has it: {shlex.join(['gpuagent', 'bench', *words, '--', *program]):.120}"
-        hint = f"did you mean {close[0]}?" if close else hint
-        raise MisuseError(f"unexpected {words[0]!r} before `--`; {hint}")
+def _check_program(words: Sequence[str]) -> None:
+    """Raise MisuseError for a program's words that are not behind `--`."""
     # No workload has a blank in its name, or words without hyphens behind it.
     if words and (" " in words[0] or (shutil.which(words[0]) and words[1:] and not words[1].startswith("-"))):
         line = " ".join([words[0], *map(shlex.quote, words[1:])])

@@ -15,7 +15,7 @@ from gpuagent_collector.cli.options import CollectorOptions, collector_options, 
 from gpuagent_collector.cli.printing import asking, print_error
 from gpuagent_common.cli import ProgramCommand, parse_labels
 from gpuagent_common.errors import GpuAgentError, MisuseError
-from gpuagent_common.run_spec import RUN_PARAMETERS, make_spec, run_options
+from gpuagent_common.run_spec import RUN_PARAMETERS, check_words, make_spec, run_options
 from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
@@ -129,6 +129,7 @@ def command(
     if path is None or ctx.meta.get("program"):
         _reject_options(ctx, _OF_FILES, "only with an experiment file")
         program = ctx.meta.get("program", [])
+        check_words(words, program)
         spec = make_spec(words[0] if words else None, program, words[1:], parse_labels(asked.pop("labels")), **asked)
         # One name for all runs of this launch, on whichever agents.
         named = spec.workload or spec.name or name_program(program)

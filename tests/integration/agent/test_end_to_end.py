@@ -284,6 +284,7 @@ MISUSE: list[tuple[list[str], str]] = [
     (["run", "mnist", "--param", "steps"], "NAME=VALUE"),
     (["run", "mnist", "--param", "steps=1", "--steps", "2"], "given twice"),
     (["run", "--steps", "9", "mnist", "--lr=1"], "its parameters follow it: gpuagent run mnist --steps 9 --lr=1"),
+    (["run", "--epochs", "1", "--lr=2", "mnist"], "follow it: gpuagent run mnist --epochs 1 --lr=2"),
     (["run", "mnist", "--with", "mnist"], "--with takes"),
     (["run", "mnist", "--environment", "dokcer"], "unknown environment"),
     (["start", "--rate", "0"], "0.1"),

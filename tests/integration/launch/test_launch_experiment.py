@@ -104,6 +104,8 @@ def test_an_agent_reports_errors_in_a_file_and_runs_nothing(lab: Lab, tmp_path: 
         (("{wrong}",), "answer `compare --by colour --experiment x`: --by colour is unknown"),
         (("no-such.yaml",), "cannot read no-such.yaml: No such file or directory"),
         (("{file}", "--cpus", "2", "--with", "cpu-burn"), "--with, --cpus: not with an experiment file"),
+        (("--platform", "lab", "--", "true"), "--on chooses the agents: collector launch --on platform=lab"),
+        (("cpu-burn", "--node=n1"), "--on chooses the agents: collector launch --on node=n1"),
         (("cpu-burn", "--force"), "--force: only with an experiment file"),
         (("{file}", "--", "true"), "give either a workload or `-- PROGRAM`"),
     ],
