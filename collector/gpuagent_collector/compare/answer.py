@@ -313,7 +313,7 @@ def answer(comparison: Comparison, *, most: int = 3, place: str = "in the table"
     if primary.name == "throughput" and 0 < len(lacking) < len(blocks):
         names = first_few(list(dict.fromkeys(block.workload for block in lacking)))
         said.append(f"No throughput is known of {names}; --metric run_seconds compares durations.")
-    reasons = _why(comparison, most=most)
+    reasons = say_why(comparison, most=most)
     said = _named_once([*said, *reasons], layout)
     if reasons:
         first = len(said) - len(reasons)
@@ -402,15 +402,32 @@ def _results(comparison: Comparison, *, most: int, place: str) -> list[str]:
 
 def are_together(comparison: Comparison) -> bool:
     """Return whether all blocks together say more than single ones: they show a difference, or no single one does."""
-    differs = any(test.judgement.verdict is Verdict.DIFFERS for test in comparison.figures.tests)
-    return all(one.shift and (one.shift.is_shown or not differs) for one in comparison.figures.overall)
+    differing = {test.sides for test in comparison.figures.tests if test.judgement.verdict is Verdict.DIFFERS}
+    overall = comparison.figures.overall
+    return all(one.shift and (one.shift.is_shown or (one.side, one.baseline) not in differing) for one in overall)
 
 
 def say_together(comparison: Comparison) -> list[str]:
     """Return what all blocks together show: the best and the worst of several sides, else a sentence for each two."""
-    if ranked := rank_sides(comparison):
+    overall, ranked = comparison.figures.overall, rank_sides(comparison)
+    if any(one.is_shown for one in ranked):
         return [_ranked_sentence(comparison, ranked)]
-    return [_overall_sentence(comparison, one) for one in comparison.figures.overall]
+    if ranked and are_together(comparison) and not any(one.is_equal for one in ranked):
+        return [_tie_sentence(comparison, overall)]
+    return [_overall_sentence(comparison, one) for one in overall]
+
+
+def _tie_sentence(comparison: Comparison, overall: Sequence[Overall]) -> str:
+    """Return that no side is shown to differ from the baseline over all blocks, and how large a difference could be."""
+    facet, baseline = comparison.layout.facet, overall[0].baseline
+    others = [facet.name_side(one.side) for one in overall]
+    named = f"any of {len(others)} other {facet.plural}" if others[2:] else " or ".join(others)
+    tests = [test for test in comparison.figures.tests if test.sides == (overall[0].side, baseline)]
+    return (
+        f"{_over(overall[0].mean.pairs, tests)}, there is no measurable difference in "
+        f"{spoken(comparison.figures.primary, comparison.request.stat)} between {facet.name_side(baseline)} and {named}"
+        f"{could_hide([one.shift for one in overall if one.shift])}."
+    )
 
 
 def say_options(comparison: Comparison) -> str:
@@ -554,7 +571,7 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
         counts = "each of them differs"
     if overall.is_split:
         counts += ", in both directions"
-    if set(verdicts) == {Verdict.TOO_FEW}:
+    if overall.common and set(verdicts) == {Verdict.TOO_FEW}:
         counts = "each of them alone has too few runs"
     facet, title = comparison.layout.facet, spoken(metric, comparison.request.stat)
     this, that = facet.where(overall.side), facet.where(overall.baseline)
@@ -577,7 +594,7 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
     elif is_shown:
         statement = f"{title} is {how} {this} {_than(how)} {that}"
     else:
-        statement = f"there is no measurable difference in {title} {between}"
+        statement = f"there is no measurable difference in {title} {between}{could_hide([shift]) if shift else ''}"
     return f"{_over(mean.pairs, tests)}: {statement} ({evidence}; {counts})."
 
 
@@ -589,24 +606,41 @@ def _over(pairs: int, tests: Sequence[Test]) -> str:
 
 def _ranked_sentence(comparison: Comparison, ranked: Sequence[Overall]) -> str:
     """Return the best side over all blocks and the worst one, each by its test against the baseline."""
+    ends = [_place(comparison, ranked[-1], is_highest=True), _place(comparison, ranked[0], is_highest=False)]
+    best, worst = ends if comparison.figures.primary.better is Better.HIGHER else reversed(ends)
+    return f"{_over_ranked(comparison, ranked)} {best}, and {worst}."
+
+
+def say_behind(comparison: Comparison) -> str:
+    """Return how far the sides that are shown to differ from the baseline are from it: the nearest and the farthest."""
+    facet, ranked, said = comparison.layout.facet, rank_sides(comparison), []
+    ratios = {one.side: one.common for one in ranked if one.common and one.is_shown}
+    sides = sorted(ratios, key=lambda side: abs(log(ratios[side].estimate)))
+    for side in dict.fromkeys((sides[0], sides[-1])):
+        shift = ratios[side]
+        how = _by_ratio(shift.estimate, replace(comparison.figures.primary, better=None))
+        said.append(f"{how} {facet.where(side)} (ratio {ratio(shift.estimate)}, {interval(shift)})")
+    than = f"{_than(how)} {facet.where(ranked[0].baseline)}"
+    return f"{_over_ranked(comparison, ranked)} {' and '.join(said)} {than}."
+
+
+def _over_ranked(comparison: Comparison, ranked: Sequence[Overall]) -> str:
+    tests = [test for test in comparison.figures.tests if test.sides == (ranked[0].side, ranked[0].baseline)]
+    title = spoken(comparison.figures.primary, comparison.request.stat)
+    return f"{_over(ranked[0].mean.pairs, tests)}: {title} is"
+
+
+def _place(comparison: Comparison, one: Overall, *, is_highest: bool) -> str:
+    """Return a side that has the highest or lowest ratio to the baseline, or else the baseline."""
     facet, metric = comparison.layout.facet, comparison.figures.primary
-    baseline = ranked[0].baseline
-
-    def place(one: Overall, *, is_highest: bool) -> str:
-        word, shift = "highest" if is_highest else "lowest", one.common
-        if shift is None or (shift.estimate > 1) is not is_highest:
-            return f"{word} {facet.where(baseline)}"
-        how = f"{_by_ratio(shift.estimate, replace(metric, better=None))}"
-        by = f"{how} {_than(how)} {facet.where(baseline)}"
-        if not one.is_shown:
-            by = f"without a measurable difference to {facet.name_side(baseline)}"
-        return f"{word} {facet.where(one.side)}, {by} (ratio {ratio(shift.estimate)}, {interval(shift)})"
-
-    ends = [place(ranked[-1], is_highest=True), place(ranked[0], is_highest=False)]
-    best, worst = ends if metric.better is Better.HIGHER else reversed(ends)
-    tests = [test for test in comparison.figures.tests if test.sides == (ranked[0].side, baseline)]
-    over = _over(ranked[0].mean.pairs, tests)
-    return f"{over}: {spoken(metric, comparison.request.stat)} is {best}, and {worst}."
+    word, shift = "highest" if is_highest else "lowest", one.common
+    if shift is None or (shift.estimate > 1) is not is_highest:
+        return f"{word} {facet.where(one.baseline)}"
+    how = f"{_by_ratio(shift.estimate, replace(metric, better=None))}"
+    by = f"{how} {_than(how)} {facet.where(one.baseline)}"
+    if not one.is_shown:
+        by = f"without a measurable difference to {facet.name_side(one.baseline)}"
+    return f"{word} {facet.where(one.side)}, {by} (ratio {ratio(shift.estimate)}, {interval(shift)})"
 
 
 def _how_much(test: Test, metric: Metric) -> str:
@@ -649,7 +683,7 @@ def _evidence(test: Test) -> str:
     )
 
 
-def _why(comparison: Comparison, *, most: int) -> list[str]:
+def say_why(comparison: Comparison, *, most: int) -> list[str]:
     """Return where the first differences come from, as far as that is known."""
     layout, sentences = comparison.layout, []
     if len(layout.blocks) > _SPOKEN_TESTS:

@@ -260,13 +260,25 @@ class Comparison:
 
 
 def rank_sides(comparison: Comparison) -> list[Overall]:
-    """Return what all blocks show of several sides against one baseline, by their ratio; empty: nothing together."""
+    """Return the tests of several sides over all blocks, by their ratio to one baseline; empty: there are no such."""
     overall = comparison.figures.overall
     ratios = {one.side: one.common.estimate for one in overall if one.common}
     is_known = comparison.figures.primary.better is not None and len(ratios) == len(overall) > 1
-    if not is_known or len({one.baseline for one in overall}) > 1 or not any(one.is_shown for one in overall):
+    if not is_known or len({one.baseline for one in overall}) > 1:
         return []
     return sorted(overall, key=lambda one: ratios[one.side])
+
+
+def find_best(comparison: Comparison) -> str | None:
+    """Return which of several sides is best over all blocks of those shown to be better than the baseline, or else it.
+
+    None: nothing is shown of all blocks together.
+    """
+    ranked, is_higher = rank_sides(comparison), comparison.figures.primary.better is Better.HIGHER
+    shown = [one for one in ranked if one.is_shown and one.common and (one.common.estimate > 1) is is_higher]
+    if shown:
+        return shown[-1 if is_higher else 0].side
+    return ranked[0].baseline if any(one.is_shown for one in ranked) else None
 
 
 def find_option_tests(layout: Layout, facts: Facts, figures: Figures) -> Iterator[tuple[Facet, tuple[Test, ...]]]:

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from gpuagent_collector.compare import comparison
 from gpuagent_collector.compare import document as comparing
-from gpuagent_collector.compare.answer import ALONE, are_together, say_options, say_together
+from gpuagent_collector.compare.answer import ALONE, are_together, say_behind, say_options, say_together, say_why
 from gpuagent_collector.compare.because import say
 from gpuagent_collector.compare.choosing import say_choice
-from gpuagent_collector.compare.comparison import compare, rank_sides
+from gpuagent_collector.compare.comparison import compare, find_best, rank_sides
 from gpuagent_collector.compare.parts import because_table, with_bars
 from gpuagent_collector.compare.tables import OF_RATIOS, is_far_from_medians, verdict_legend, verdict_table
 from gpuagent_collector.errors import OneSideError
@@ -26,7 +26,7 @@ from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.recommend.ranking import Ranking, Standing, shown_better
 from gpuagent_collector.recommend.study import Reasons, Recommendation, Request, find_reasons, recommend
 from gpuagent_collector.runs.arguments import find_argument
-from gpuagent_collector.runs.cells import describe, tell_apart
+from gpuagent_collector.runs.cells import describe, first_few, tell_apart
 from gpuagent_collector.runs.facets import JOINT, Facet, find_facet
 from gpuagent_collector.runs.find import find_workload
 from gpuagent_collector.runs.words import could_hide, interval, percent, write_command, write_shift
@@ -96,21 +96,28 @@ def _is_of_all_settings(recommendation: Recommendation) -> bool:
 
 
 def _over_settings(recommendation: Recommendation) -> Iterator[str]:
-    """Yield the side that is shown to be best over all settings, where one is, and the tests of `compare`.
-
-    Of several sides they compare each with the baseline alone, so only that one can be shown to be best.
-    """
-    tests, facet = recommendation.tests, recommendation.layout.facet
+    """Yield the side that is shown to be best over all settings, where one is, the tests of `compare`, and why."""
+    tests, layout = recommendation.tests, recommendation.layout
     overall, is_higher = tests.figures.overall, tests.figures.primary.better is Better.HIGHER
-    better = [one.side for one in overall if one.common and (one.common.estimate > 1) is is_higher]
-    if len(overall) == 1:
-        best = better[0] if better else overall[0].baseline
-    else:
-        best = "" if better else overall[0].baseline
-    if best and all(one.is_shown for one in overall) and len(recommendation.layout.sides) == len(overall) + 1:
+    best = find_best(tests)
+    if len(overall) == 1 and (shift := overall[0].common) and overall[0].is_shown:
+        best = overall[0].side if (shift.estimate > 1) is is_higher else overall[0].baseline
+    is_complete = len(layout.sides) == len(overall) + 1
+    if best and is_complete and (best == overall[0].baseline or len(overall) == 1):
+        tied = [one for one in overall if not one.is_shown]
         verbs = _VERBS[next(iter(recommendation.weights))]
-        yield f"{recommendation.request.workload} {verbs.least} {facet.where(best)}."
-    yield from say_together(recommendation.tests)
+        lead = f"{recommendation.request.workload} {verbs.least} {layout.facet.where(best)}"
+        if tied:
+            others = first_few([layout.facet.name_side(one.side) for one in tied])
+            others = f"{layout.facet.preposition} {' and '.join(others.rsplit(', ', 1))}".lstrip()
+            lead += f", and without a measurable difference to it {others}"
+            lead += could_hide([one.common for one in tied if one.common])
+        yield f"{lead}."
+        yield from [say_behind(tests)] if overall[1:] else say_together(tests)
+    else:
+        yield from say_together(tests)
+    because = say_why(tests, most=1)
+    yield from (f"\n{each}" for each in because)
 
 
 def _by_options(ranking: Ranking, block: str, verbs: "_Verbs", recommendation: Recommendation) -> str:
@@ -335,10 +342,11 @@ def _next(recommendation: Recommendation) -> str | None:
     prices = request.prices.source if request.prices else None
     asked = {"--workload": request.workload, "--experiment": request.experiment, "--where": request.where, "--by": by}
     if _is_of_all_settings(recommendation):
-        if not (ranked := rank_sides(recommendation.tests)):
+        if not (best := find_best(recommendation.tests)):
             return comparing.find_next(recommendation.tests)
-        # Each was tested against the baseline, and not the best against the worst.
-        return write_command("compare", {**asked, "--prices": prices}, sides=(ranked[0].side, ranked[-1].side))
+        is_higher = recommendation.tests.figures.primary.better is Better.HIGHER
+        worst = rank_sides(recommendation.tests)[0 if is_higher else -1].side
+        return write_command("compare", {**asked, "--prices": prices}, sides=(best, worst))
     if recommendation.options and second.is_tied:
         # The single commands that `compare` leaves open may be decided by their options.
         return write_command("plan", {"--experiment": request.experiment, "--where": request.where}, request.workload)

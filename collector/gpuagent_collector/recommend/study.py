@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from gpuagent_collector.answers.roofline_points import Trial, find_ceilings, load_trials, make_points
 from gpuagent_collector.compare.because import Because, find_because, find_product
 from gpuagent_collector.compare.choosing import compare_what_differs
-from gpuagent_collector.compare.comparison import Comparison, compare
+from gpuagent_collector.compare.comparison import Comparison, compare, find_best
 from gpuagent_collector.compare.comparison import Request as CompareRequest
 from gpuagent_collector.compare.figures import Test
 from gpuagent_collector.errors import OneSideError
@@ -25,7 +25,7 @@ from gpuagent_collector.runs.words import write_command
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError
 
-_GRAVEST = ("failed_sides", "losses_differ", "joined", "foreign_load")
+_GRAVEST = ("failed_sides", "confounded", "different_commands", "losses_differ", "joined", "foreign_load")
 # Of the metric that `compare` tests: the criteria name theirs.
 _OF_METRICS = frozenset({"untested", "no_throughput"})
 
@@ -85,9 +85,8 @@ def _roof_percents(trials: Sequence[Trial], ceilings: Iterable[Trial]) -> tuple[
     )
 
 
-def find_caveats(tests: Comparison, rankings: Sequence[Ranking]) -> tuple[Caveat, ...]:
+def find_caveats(tests: Comparison, layout: Layout, rankings: Sequence[Ranking]) -> tuple[Caveat, ...]:
     """Return the warnings of the comparison of the same runs, and that some of them are not ranked."""
-    layout = tests.layout
     of_comparison = [caveat for caveat in tests.caveats if caveat.code not in _OF_METRICS]
     found = []
     ranked = [ranking.block for ranking in rankings]
@@ -204,6 +203,10 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
         if tests.figures.primary.name != metric:
             tests = replace(compare(ask, replace(tests.request, metric=metric)), experiments=tests.experiments)
         better = tests.figures.primary.better
+        # Where a side is better than the baseline over all settings, it is compared with the others.
+        best = find_best(tests)
+        if len(rankings) > 1 and best not in (None, layout.sides[0]):
+            tests = replace(compare(ask, replace(tests.request, baseline=best)), experiments=tests.experiments)
         verdicts = {test.judgement.verdict for _, of_option in tests.options for test in of_option}
         if len(rankings) == 1 and better and Verdict.DIFFERS in verdicts:
             options = tests.options
@@ -220,7 +223,7 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
             for ranking, of_block in zip(rankings, find_reasons(ask, layout.facet, blocks, facts), strict=True)
         ),
         because=tuple(_find_because(ranking, facts, weights) for ranking in rankings),
-        caveats=find_caveats(tests, rankings),
+        caveats=find_caveats(tests, layout, rankings),
         tests=tests,
         options=options,
     )

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shlex
 from itertools import product
 from typing import Any
 
@@ -101,14 +102,57 @@ def add_settings(store: SyntheticStore, programs: dict[str, tuple[str, ...]], co
             run_program(store, node, seconds, *words, repeat=repeat, experiment=name)
 
 
-def test_over_settings_no_side_is_best_of_several_that_are_compared_with_the_baseline_alone(
-    store: SyntheticStore,
-) -> None:
+def test_over_settings_the_best_of_several_sides_is_compared_with_the_others(store: SyntheticStore) -> None:
     programs = {"a": (), "b": ("--steps", "5"), "c": ("--steps", "6")}
     add_settings(store, programs, {"a": 4, "b": 3, "c": 3})
     found, compared = both(store, "argument:--steps")
     assert [overall.is_shown for overall in compared.figures.overall] == [True, True]
-    assert answer(found).startswith("Over 4 settings: throughput is ")
+    # They take as long with 5 as with 6 steps.
+    shown = {frozenset((one.side, one.baseline)): one.is_shown for one in found.tests.figures.overall}
+    assert not shown[frozenset("56")]
+    assert sum(shown.values()) == 1
+    assert answer(found).startswith("crunch.py is fastest with --steps ")
+    assert [caveat.code for caveat in found.caveats] == ["not_interleaved"]
+
+
+def add_nodes(store: SyntheticStore, factors: dict[str, float], repeats: int = 3) -> None:
+    """Add repeats of two batch sizes on each node, whose speed has the node's factor."""
+    nodes = {name: store.node(name, "lab") for name in factors}
+    for repeat, size, (name, factor) in product(range(1, repeats + 1), (32, 128), factors.items()):
+        rate = 1000.0 * (1 + size / 100) * factor * store.chance.gauss(1, 0.01)
+        made: dict[str, Any] = {"experiment": "e", "repeat": repeat, "throughput": rate, "sampled": False}
+        store.next_run(nodes[name], parameters={"batch_size": size}, **made)
+
+
+# The nodes' speeds, the best node, the others that are as fast.
+@pytest.mark.parametrize(
+    ("factors", "best", "tied"),
+    [
+        ({"a": 1.0, "b": 0.8, "c": 1.0}, {"a", "c"}, {"a", "c"}),
+        ({"a": 1.0, "b": 0.8, "c": 1.3, "d": 1.0}, {"c"}, {"c"}),
+        ({"a": 1.0, "b": 1.0, "c": 1.0}, set[str](), {"a", "b", "c"}),
+    ],
+)
+def test_over_settings_several_nodes_have_the_verdict_that_is_true(
+    store: SyntheticStore, factors: dict[str, float], best: set[str], tied: set[str]
+) -> None:
+    add_nodes(store, factors)
+    answered = answer_recommend(store.ask, workload="mnist", by="node", experiment=None, where=None, prices=None)
+    tests = recommend(store.ask, Request(workload="mnist", by="node")).tests
+    behind = {one.side for one in tests.figures.overall if one.is_shown}
+    assert behind == set(factors) - tied
+    if best:
+        assert answered.text.removeprefix("mnist is fastest on ")[0] in best
+    else:
+        assert answered.text.startswith("Over 2 settings: there is no measurable difference ")
+    # No warning is of single settings, as all together decide.
+    assert not answered.caveats
+    assert not compare_what_differs(store.ask, CompareRequest(workload="mnist", by="node")).caveats
+    words = shlex.split(answered.next or "")
+    assert words[1] == ("compare" if best else "plan")
+    if best:
+        compared = compare_what_differs(store.ask, CompareRequest(by="node", values=tuple(words[-2:])))
+        assert compared.figures.overall[0].is_shown
 
 
 def test_over_settings_a_recommendation_says_what_all_of_them_show_together(store: SyntheticStore) -> None:

@@ -46,16 +46,16 @@ def sequential(evidence: Evidence) -> Iterator[Caveat]:
 def too_few(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where no outcome could show a difference."""
     tests = evidence.figures.tests
-    # What none shows alone, all of them together may.
-    shown = {(overall.side, overall.baseline) for overall in evidence.figures.overall if overall.is_shown}
-    few = [test for test in tests if test.judgement.verdict is Verdict.TOO_FEW and test.sides not in shown]
+    # What none can show alone, all of them together can.
+    together = {(one.side, one.baseline) for one in evidence.figures.overall if one.common and one.common.low}
+    few = [test for test in tests if test.judgement.verdict is Verdict.TOO_FEW and test.sides not in together]
     if few:
-        together = f", with {len(tests)} comparisons tested together" if len(tests) > 1 else ""
+        of_many = f", with {len(tests)} comparisons tested together" if len(tests) > 1 else ""
         first, second = few[0].baseline.runs, few[0].other.runs
         runs = "one run a side" if first == second == 1 else f"a difference between {first} and {second} runs"
         yield Caveat(
             code="n_too_small",
-            text=f"{runs} can never be significant{together}",
+            text=f"{runs} can never be significant{of_many}",
             remedy="compare all jobs of two names, users or nodes: `collector compare --jobs --by user`"
             if are_jobs(evidence.layout.run_ids)
             else f"repeat the experiment with {_advised(evidence)} runs a side",
