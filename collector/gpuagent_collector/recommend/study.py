@@ -25,7 +25,7 @@ from gpuagent_collector.runs.words import write_command
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError
 
-_GRAVEST = ("failed_sides", "confounded", "different_commands", "losses_differ", "joined", "foreign_load")
+_GRAVEST = ("failed_sides", "losses_differ", "joined", "confounded", "different_commands", "foreign_load")
 # Of the metric that `compare` tests: the criteria name theirs.
 _OF_METRICS = frozenset({"untested", "no_throughput"})
 
@@ -99,8 +99,9 @@ def find_caveats(tests: Comparison, layout: Layout, rankings: Sequence[Ranking])
                 remedy="weigh figures that they have, or run them where these are measured",
             )
         )
-    # A side or the cost may be missing, the fastest may learn less, and a load of others makes every figure doubtful.
-    return tuple(sorted([*found, *of_comparison], key=lambda caveat: caveat.code not in _GRAVEST))
+    # A side may be missing, the fastest may learn less or have done other work, and a load makes every figure doubtful.
+    grave = {code: place - len(_GRAVEST) for place, code in enumerate(_GRAVEST)}
+    return tuple(sorted([*found, *of_comparison], key=lambda caveat: grave.get(caveat.code, 0)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
