@@ -1,12 +1,13 @@
 """`collector plan`: the number of repeats that a new experiment needs."""
 
 import json
+import secrets
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, combinations, compress
+from itertools import combinations, compress
 from math import ceil, expm1, log, prod
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from gpuagent_collector.compare.figures import (
 from gpuagent_collector.metrics import BY_NAME, Metric, hint_at
 from gpuagent_collector.metrics.result import SERVING, SERVING_METRICS
 from gpuagent_collector.present.answer import Answer, Caveat, Section, join_sentences
+from gpuagent_collector.present.files import appearing
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table, data_table
 from gpuagent_collector.query.ask import Ask
@@ -37,7 +39,7 @@ from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import Choice, find_runs
 from gpuagent_collector.runs.like import group_like
 from gpuagent_collector.runs.repeating import Recorded, are_elsewhere, find_recorded
-from gpuagent_collector.runs.words import percent, reasons, spoken, statuses, write_value
+from gpuagent_collector.runs.words import name_file, percent, reasons, spoken, statuses, write_command, write_value
 from gpuagent_collector.statistics.repeats import (
     MOST_REPEATS,
     POWERS,
@@ -52,7 +54,12 @@ from gpuagent_collector.statistics.repeats import (
 from gpuagent_collector.statistics.shift import estimate_shift, least_pairs
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.looks import plan_looks, read_rule
-from gpuagent_common.text import counted
+from gpuagent_common.text import counted, harmless
+
+_EFFECTS = (0.01, 0.02, 0.05)
+_DELTA = 0.02
+# More are counted in a sentence.
+_MOST_SPOKEN_NODES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +78,8 @@ class Question(Choice):
 
     metric: str | None = None
     stat: Stat | None = None
-    effects: Sequence[float] = (0.01, 0.02, 0.05)
-    delta: float = 0.02
+    effects: Sequence[float] = _EFFECTS
+    delta: float = _DELTA
     comparisons: int = 1
     alpha: float = 0.05
     looks: tuple[int, ...] = ()
@@ -140,6 +147,7 @@ class Plan:
         undecided: two commands of the first block whose difference is not shown yet; empty: there are no such two.
         lacking: the workloads that have runs, but none with the metric.
         experiments: those of one program with their runs, of which the first is planned; empty: there was no choice.
+        output: the experiment file that was written; None: none was.
     """
 
     question: Question
@@ -152,6 +160,7 @@ class Plan:
     lacking: tuple[str, ...]
     varied: Mapping[str, Sequence[str]]
     experiments: Sequence[tuple[str, int]]
+    output: Path | None = None
 
 
 def plan_repeats(ask: Ask, question: Question) -> Plan:
@@ -180,9 +189,9 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
         plans = [plan for block in known if (plan := _plan(block, facts, metric, question))]
         if plans:
             plans.sort(key=lambda plan: -plan.runs)
-            planned = [[run for cell in plan.block.cells for run in cell.runs] for plan in plans]
+            every = [run for plan in plans for run in plan.block.runs]
             # Runs of other commands may lack the metric.
-            first = list(compress(planned[0], ~np.isnan(facts.column(planned[0], metric.name))))
+            first = list(compress(plans[0].block.runs, ~np.isnan(facts.column(plans[0].block.runs, metric.name))))
             by_command = _divide_by_command(first)
             is_usual = question.metric is None and metric.name == "throughput"
             # Of several platforms each command is compared with itself.
@@ -190,8 +199,9 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
             if is_usual and is_one and is_work_unlike(_block_of(*by_command.values()), facts):
                 continue  # as a comparison of them does
             having = compress(succeeded, ~np.isnan(facts.column(succeeded, metric.name)))
-            recorded = find_recorded(ask, [run.run_id for run in _of_one_place(first)])
-            caveats = find_plan_caveats(list(chain.from_iterable(planned)), runs, facts)
+            having_it = compress(every, ~np.isnan(facts.column(every, metric.name)))
+            recorded = find_recorded(ask, [run.run_id for run in _of_one_place(list(having_it))])
+            caveats = find_plan_caveats(every, runs, facts)
             return Plan(
                 question=question,
                 metric=metric,
@@ -282,17 +292,23 @@ def _load_was_asked(runs: Sequence[Run], facts: Facts) -> str:
 
 
 def _blocks(runs: Sequence[Run]) -> list[Block]:
-    """Return a block for each workload with its parameters, with a cell for each circumstance and experiment."""
+    """Return a block for each workload with its parameters, with a cell for each circumstance and experiment.
+
+    On one platform the sides are its nodes, so that runs of one node alone are equal ones, where a node has several.
+    """
+    is_one_platform = len({run.platform for run in runs}) == 1
     cells: dict[tuple[str, str], list[Cell]] = defaultdict(list)
     # Of one program, runs with other arguments are no repeats.
     for key, members in group_like(runs, "node_count").items():
         experiments = Counter(run.experiment for run in members)
-        of_experiment: dict[str | None, list[Run]] = defaultdict(list)
+        is_by_node = is_one_platform and len({run.nodes for run in members}) < len(members)
+        equal: dict[tuple[str | None, ...], list[Run]] = defaultdict(list)
         for run in members:
             # Between two experiments anything may have changed; runs that were made one by one are their own repeats.
-            of_experiment[run.experiment if experiments[run.experiment] > 1 else None].append(run)
-        for experiment, repeats in of_experiment.items():
-            side = ", ".join([*key.circumstances, *([experiment] if experiment else [])])
+            experiment = run.experiment if experiments[run.experiment] > 1 else None
+            equal[run.nodes if is_by_node else None, experiment].append(run)
+        for names, repeats in equal.items():
+            side = ", ".join([*key.circumstances, *filter(None, names)])
             cells[key.workload, key.parameters].append(Cell(side=side, runs=tuple(repeats), others={}))
     return [
         Block(workload=workload, parameters=json.loads(parameters), held={}, cells=tuple(of_block))
@@ -321,9 +337,10 @@ def _plan(block: Block, facts: Facts, metric: Metric, question: Question) -> Blo
 
 def _of_one_place(runs: Sequence[Run]) -> Sequence[Run]:
     """Return the runs of the commonest circumstances where no command makes all, as none was made on this node."""
-    if not are_elsewhere({run.nodes for run in runs}) or len({(run.environment, run.limits) for run in runs}) == 1:
+    if not are_elsewhere({run.nodes for run in runs}):
         return runs
-    return max(group_like(runs, "node_count").values(), key=len)
+    ((commonest, _),) = Counter((run.environment, run.limits) for run in runs).most_common(1)
+    return [run for run in runs if (run.environment, run.limits) == commonest]
 
 
 def _tables(block: Block, facts: Facts, metric: Metric) -> list[Floats]:
@@ -412,10 +429,14 @@ def answer_plan(
             raise MisuseError("--comparisons does not go with --why")
         request = Request(values=why, by=by or find_by(ask, why, asked["workload"]), delta=delta, **asked)
         return answer_divided(ask, request) or answer_why(ask, request, output)
-    if by or output:
-        raise MisuseError("--by and -o need --why A B")
+    if by:
+        raise MisuseError("--by needs --why A B")
     effects = [percent / 100 for percent in effect_percents]
-    return render(plan_repeats(ask, Question(effects=effects, delta=delta, **asked)))
+    plan = plan_repeats(ask, Question(effects=effects, delta=delta, **asked))
+    if output:
+        with appearing(output) as unfinished:
+            unfinished.write_text(write_experiment(ask, plan), encoding="utf-8")
+    return render(replace(plan, output=output))
 
 
 def render(plan: Plan) -> Answer:
@@ -454,50 +475,123 @@ def render(plan: Plan) -> Answer:
 
 
 def _next(plan: Plan) -> tuple[str | None, int, int]:
-    """Return the command that makes the new runs of the first workload, how many commands that are, and how many not.
+    """Return the command that makes the new runs, of how many commands of the first workload, and of how many not.
 
-    Of many commands it runs two that are undecided, or else the commonest two, and on several platforms the commonest
-    one on each. None: it would be too long.
+    Of many commands it runs two that are undecided, or else the commonest two. None: it would be too long.
     """
-    block, rounds = plan.blocks[0], _rounds(plan)
-    runs = [run for cell in block.block.cells for run in cell.runs]
-    few = 1 if len({run.platform for run in runs}) > 1 else 2
-    if not plan.question.looks and (few == 1 or len(plan.commands) == 1):
-        repeats = ceil(rounds / min(_launched_on(plan).values(), default=1))
-        if launch := plan.recorded.launch_command(plan.commands[0], block.block.workload, repeats):
-            return launch, 1, len(plan.commands) - 1
-    if plan.blocks[1:] and plan.recorded.given:
-        # One setting of several, with its own parameters, unless looks need them all.
-        varied, made = (plan.varied, len(plan.blocks)) if plan.question.looks else ({}, 1)
-        return plan.recorded.workload_command(block.block.workload, varied, rounds), made, 0
-    for number in (few,) if few == 1 else (len(plan.commands), few):
-        chosen = list(plan.commands[:number])
-        if number == 2 < len(plan.commands) and plan.undecided:
-            chosen = list(plan.undecided)
-        repeat = plan.recorded.repeat_command(chosen, block.block.workload, rounds)
-        if repeat:
-            made = 1 if block.block.parameters else len(chosen)
-            return repeat, made, len(plan.commands) - len(chosen)
+    block, recorded, commands = plan.blocks[0].block, plan.recorded, plan.commands
+    repeats, several = _repeats_of_node(plan), plan.blocks[1:]
+    is_one = not (several or commands[1:] or plan.question.looks or plan.output)
+    if is_one and (launch := recorded.launch_command(commands[0], block.workload, repeats)):
+        return launch, 1, 0
+    is_varied = plan.varied and recorded.given
+    if plan.output or recorded.nodes[1:] or (several and (recorded.nodes or not is_varied)):
+        chosen = _choose_commands(commands, plan)
+        return _run_file(plan), len(chosen), len(commands) - len(chosen)
+    if several:
+        return recorded.workload_command(block.workload, plan.varied, repeats), 1, 0
+    one_each = len({run.platform for run in block.runs}) > 1
+    for chosen in (commands[:1],) if one_each else (commands, _choose_commands(commands, plan, most=2)):
+        if repeat := recorded.repeat_command(chosen, block.workload, repeats):
+            return repeat, 1 if block.parameters else len(chosen), len(commands) - len(chosen)
     return None, 0, 0
 
 
-def _launched_on(plan: Plan) -> Counter[str]:
+def _choose_commands(commands: Sequence[Command], plan: Plan, most: int = _MOST_TESTED) -> Sequence[Command]:
+    """Return the commands that new runs have: of many, two that are undecided, or else the commonest two."""
+    if len(commands) <= most:
+        return commands
+    return plan.undecided if plan.undecided and commands == plan.commands else commands[:2]
+
+
+def _run_file(plan: Plan) -> str:
+    """Return the command that runs an experiment file, which is written before if it is not there."""
+    question, recorded = plan.question, plan.recorded
+    path = str(plan.output or name_file("plan.yaml"))
+    run = ["gpuagent", "experiment", "run", path, *recorded.of_agent]
+    if recorded.nodes:
+        run = ["collector", "launch", path, *recorded.choose_agents(), "--wait"]
+    if plan.output:
+        return harmless(shlex.join(run))
+    asked = {**question.words, "--workload": None, "--metric": question.metric, "-o": path}
+    asked["--stat"] = question.stat and question.stat.value
+    if question.comparisons > 1:
+        asked["--comparisons"] = str(question.comparisons)
+    if question.delta != _DELTA:
+        asked["--delta"] = f"{question.delta:g}"
+    words = [question.workload] if question.workload else []
+    if tuple(question.effects) != _EFFECTS:
+        words += [word for effect in question.effects for word in ("--effect", f"{100 * effect:g}")]
+    return f"{write_command('plan', asked, *words)} && {harmless(shlex.join(run))}"
+
+
+def write_experiment(ask: Ask, plan: Plan) -> str:
+    """Return the text of the experiment file that makes the new runs of all workloads and settings in turns."""
+    labels = [word.partition("=") for word in plan.recorded.of_agent if "=" in word]
+    head: dict[str, Any] = {
+        "name": f"plan-{secrets.token_hex(3)}",
+        "metric": plan.metric.name,
+        "repeats": _repeats_of_node(plan),
+        "labels": {name: value for name, _, value in labels},
+    }
+    if plan.question.looks:
+        head["until"] = read_rule(plan.recorded.rule)[0]
+    lines = [f"{name}: {json.dumps(value)}" for name, value in head.items() if value]
+    entries = [entry for each in plan.blocks for entry in _entries(ask, each.block, plan)]
+    answer = "compare --by node" if plan.recorded.nodes[1:] and not plan.recorded.platforms[1:] else "compare"
+    lines += ["workloads:", *(f"  - {json.dumps(entry)}" for entry in entries), f"answer: [{answer}]"]
+    return "\n".join(lines) + "\n"
+
+
+def _entries(ask: Ask, block: Block, plan: Plan) -> Iterator[dict[str, Any]]:
+    """Yield the entry of each command of a workload, or that of a built-in one."""
+    by_command = _divide_by_command(_of_one_place(block.runs))
+    for command in _choose_commands(tuple(by_command), plan):
+        runs = by_command[command].runs
+        recorded = find_recorded(ask, [run.run_id for run in runs])
+        known = {name.replace("_", "-"): value for name, value in block.parameters.items() if value is not None}
+        what: dict[str, Any] = {"workload": block.workload, "parameters": recorded.given or known}
+        if command:
+            what = {"name": block.workload, "command": list(command), **recorded.steps}
+        if recorded.inputs:
+            what["input"] = recorded.inputs[0]
+        limits: dict[str, Any] = dict(zip(recorded.limits[::2], recorded.limits[1::2], strict=True))
+        limits = {name.lstrip("-"): float(limit) if name == "--cpus" else limit for name, limit in limits.items()}
+        beside = sorted({run.interference or "none" for run in runs})
+        held = {
+            "environments": [*recorded.environments],
+            "with": [each.split("+") if "+" in each else each for each in beside],
+            "limits": [limits or "none"],
+        }
+        yield what | {name: values for name, values in held.items() if values not in (["bare"], ["none"])}
+
+
+def _repeats_of_node(plan: Plan) -> int:
+    """Return the new runs of each node: on several platforms, of which each is a side, its nodes share its runs."""
+    rounds, on = _rounds(plan), _nodes_by_platform(plan)
+    return ceil(rounds / min(on.values())) if len(on) > 1 else rounds
+
+
+def _nodes_by_platform(plan: Plan) -> Counter[str]:
     """Return the platforms on whose nodes agents make the new runs, each with the number of these nodes."""
-    runs = [run for cell in plan.blocks[0].block.cells for run in cell.runs]
-    places = {(str(run.platform), run.nodes) for run in runs if run.nodes in plan.recorded.nodes}
-    return Counter(platform for platform, _ in places)
+    runs, on = [run for each in plan.blocks for run in each.block.runs], plan.recorded.nodes
+    return Counter(platform for platform, _ in {(str(run.platform), run.nodes) for run in runs if run.nodes in on})
 
 
 def _rounds(plan: Plan) -> int:
     """Return the repeats that show the only, or the smallest difference in reach; otherwise the most in the table.
 
-    With planned looks they are not fewer than those of the last one.
+    Of several workloads or settings, it is the one that takes the most. With planned looks they are not fewer than
+    those of the last one.
     """
-    needs = plan.blocks[0].needs
+    return max(_rounds_of(each.needs, plan.question) for each in plan.blocks)
+
+
+def _rounds_of(needs: Sequence[Need], question: Question) -> int:
     repeats = [need.as_seen[0] for need in needs]
     only = repeats[0] if sum(need.effect is not None for need in needs) == 1 else None
-    if only or plan.question.looks:
-        return max((only or 0, *plan.question.looks))
+    if only or question.looks:
+        return max((only or 0, *question.looks))
     return next((each for each in repeats if each and each <= _REPEATS[-1]), _REPEATS[-1])
 
 
@@ -532,42 +626,57 @@ def answer(plan: Plan) -> str:
         sentences.append(f"{tell_apart(block.block, blocks)}: {at_hand}.{_spoken_needs(block.needs)}")
     if plan.lacking and plan.metric.name == "throughput":
         sentences.append(f"No throughput is known of {first_few(plan.lacking)}; --metric run_seconds plans durations.")
-    first = plan.blocks[0]
+    return " ".join([*sentences, *_say_next(plan)])
+
+
+def _say_next(plan: Plan) -> Iterator[str]:
+    """Yield what the next command makes, and which difference that shows."""
     command, made, left_out = _next(plan)
-    is_launched = command is not None and command.startswith("collector launch")
-    number = min(_launched_on(plan).values(), default=1) if is_launched else 1
-    # Each node makes as many.
-    rounds = ceil(_rounds(plan) / number) * number
-    made_blocks = plan.blocks if plan.question.looks else plan.blocks[:1]
-    effects = [each.least_effect(rounds, plan.question) for each in made_blocks]
-    effect = None if None in effects else max(each or 0.0 for each in effects)
-    if command and plan.recorded.lacking:
-        sentences.append(plan.recorded.lacking)
-    if command and effect is not None:
-        nodes = f" on {' and '.join(first_few(plan.recorded.nodes).rsplit(', ', 1))}" if plan.recorded.nodes else ""
-        there = f", run{nodes}," if nodes and not is_launched else ""
-        new = f"The next command{there} makes {rounds} runs"
-        least = f"{_share(effect)} or more"
-        of = f" of {_name(first, plan)}" if blocks[1:] else ""
-        if plan.question.looks:
-            width = read_rule(plan.recorded.rule)[0].replace("%", " %")
-            sentences.append(
-                f"The next command{there} makes up to {rounds} runs a side, which show {least}. It stops at "
-                f"the first planned look with intervals as narrow as {width}, as these runs do."
-            )
-        elif is_launched and len(places := _launched_on(plan)) > 1:
-            or_more = " or more" if len(set(places.values())) > 1 else ""
-            sentences.append(f"{new}{or_more} on each of {' and '.join(sorted(places))}, which show {least}.")
-        elif made == 1:
-            which = " of the commonest command" if left_out and not of else ""
-            sentences.append(
-                f"{new}{of}{which}{'' if there else nodes}; with as many on the other side they show {least}."
-            )
-        else:
-            which = "two commands whose difference is not shown yet" if plan.undecided else "the commonest two commands"
-            which = f"{',' if of else ''} of {which}" if left_out else ""
-            sentences.append(f"{new} a side{of}{which}, which show {least}.")
-    return " ".join(sentences)
+    nodes, on, repeats = plan.recorded.nodes, _nodes_by_platform(plan), _repeats_of_node(plan)
+    runs = repeats * min(on.values()) if len(on) > 1 else repeats
+    effects = [each.least_effect(runs, plan.question) for each in plan.blocks]
+    if command is None:
+        return
+    if plan.output:
+        yield f"{plan.output} has the experiment."
+    if plan.recorded.lacking:
+        yield plan.recorded.lacking
+    if None in effects:
+        return
+    least = f"{_share(max(each or 0.0 for each in effects))} or more"
+    is_launched = "collector launch " in command
+    named = f"{len(nodes)} nodes" if nodes[_MOST_SPOKEN_NODES:] else " and ".join(", ".join(nodes).rsplit(", ", 1))
+    new = f"The next command{f', run on {named},' if nodes and not is_launched else ''} makes"
+    of = _of_which(plan, made, left_out)
+    if plan.question.looks:
+        width = read_rule(plan.recorded.rule)[0].replace("%", " %")
+        yield (
+            f"{new} up to {runs} runs a side{of}, which show {least}. It stops at the first planned look with "
+            f"intervals as narrow as {width}, as these runs do."
+        )
+    elif is_launched and len(on) > 1:
+        or_more = " or more" if len(set(on.values())) > 1 else ""
+        yield f"{new} {runs} runs{of}{or_more} on each of {' and '.join(sorted(on))}, which show {least}."
+    elif is_launched and nodes[1:]:
+        yield f"{new} {runs} runs{of} on each of {named}, which show {least} between nodes."
+    elif made == 1 or plan.blocks[1:]:
+        there = f" on {named}" if is_launched else ""
+        yield f"{new} {runs} runs{of}{there}; with as many on the other side they show {least}."
+    else:
+        yield f"{new} {runs} runs a side{of}, which show {least}."
+
+
+def _of_which(plan: Plan, made: int, left_out: int) -> str:
+    """Return of which workloads, settings or commands the new runs are, as each has so many; '' for the only one."""
+    if left_out and made == 1:
+        return " of the commonest command"
+    if left_out:
+        return (
+            " of two commands whose difference is not shown yet" if plan.undecided else " of the commonest two commands"
+        )
+    if plan.blocks[1:]:
+        return f" of each {_kind(plan)}"
+    return " of each command" if made > 1 and plan.recorded.nodes[1:] else ""
 
 
 def _range_sentence(plan: Plan, title: str) -> str:
@@ -578,12 +687,16 @@ def _range_sentence(plan: Plan, title: str) -> str:
         effect = block.least_effect(repeats, plan.question)
         shown = "none" if effect is None else f"{_share(effect)} or more"
         ends.append(f"{shown} for {_name(block, plan)} (scatters {which})")
-    kinds = "workloads" if len({each.block.workload for each in plan.blocks}) > 1 else "settings"
+    kinds = f"{_kind(plan)}s"
     of = f" of {plan.blocks[0].block.workload}" if kinds == "settings" else ""
     return (
         f"Over {len(plan.blocks)} {kinds}{of}, {repeats} runs a side show a difference in {title} of {ends[0]}, "
         f"of {ends[1]}; {percent(POWERS[0])} power."
     )
+
+
+def _kind(plan: Plan) -> str:
+    return "workload" if len({each.block.workload for each in plan.blocks}) > 1 else "setting"
 
 
 def _spoken_needs(needs: Sequence[Need]) -> str:

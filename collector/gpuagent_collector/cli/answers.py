@@ -603,7 +603,9 @@ ANSWERS: Mapping[str, AnswerCommand] = {
                 callback=lambda context, option, names: check_facet(context, option, names) if names else None,
                 help="With --why: facet that separates the sides.  [default: one with A and B]",
             ),
-            click.option("-o", "--output", type=_PATH, metavar="FILE", help="With --why: experiment file to write."),
+            click.option(
+                "-o", "--output", type=_PATH, metavar="FILE", help="Experiment file to write, which makes the runs."
+            ),
             _FORCE,
         ),
         output="output",

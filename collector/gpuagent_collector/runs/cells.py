@@ -114,6 +114,11 @@ class Block:
     row: str = ""
 
     @property
+    def runs(self) -> list[Run]:
+        """The runs of all cells."""
+        return [run for cell in self.cells for run in cell.runs]
+
+    @property
     def baseline(self) -> str:
         """The side that the others are compared with: the first that has runs here."""
         return next(cell.side for cell in self.cells if cell.runs)

@@ -44,8 +44,8 @@ _PLACES = frozenset({"platform", "node", "device"})
 # Limits of a run that are options of a launch, without changes while it runs.
 _LIMITS = ("cpus", "memory")
 
-# More nodes have no room on a line.
-_MOST_NODES = 4
+# More nodes, or platforms, have no room on a line.
+_MOST_NAMED = 4
 
 # Parameters of built-in workloads whose names are those of options of a bench.
 OF_BENCH = ("output", "rate", "rounds", "timeout")
@@ -57,6 +57,7 @@ class Recorded:
 
     Attributes:
         nodes: the names of the runs' nodes, where they are all known and none of them is this one.
+        platforms: of the runs.
         limits: --cpus and --memory with the values that all runs share.
         of_agent: --platform and --label with the values that all runs share.
         parameters: --param with the values that the first run of a built-in workload was given; others have none.
@@ -68,6 +69,7 @@ class Recorded:
     """
 
     nodes: tuple[str, ...]
+    platforms: tuple[str, ...]
     limits: tuple[str, ...]
     of_agent: tuple[str, ...]
     parameters: tuple[str, ...]
@@ -119,16 +121,21 @@ class Recorded:
         may_stop = has_sides and (repeats or 0) > FIRST_LOOK
         return ["--until", read_rule(self.rule)[0]] if self.rule and may_stop else []
 
+    def choose_agents(self, nodes: Sequence[str] = ()) -> list[str]:
+        """Return the options of a launch on nodes, or on those of the runs: many are all those of their platforms."""
+        nodes, terms = nodes or self.nodes, list[str]()
+        for name, values in (("platform", self.platforms), ("node", nodes)):
+            terms = [f"{name}={value}" for value in values] if len(values) <= _MOST_NAMED else terms
+        return [*(word for term in terms for word in ("--on", term)), *(["--all"] if nodes[1:] else [])]
+
     def launch_command(self, command: Command, workload: str, repeats: int, nodes: Sequence[str] = ()) -> str | None:
         """Return the command that makes new runs of one command on nodes, or on those of the runs, by their agents.
 
         None: some of the runs were made on this node, or not as agents can.
         """
-        nodes = nodes or self.nodes
-        if not self.nodes or self.inputs or self.environments[1:] or len(nodes) > _MOST_NODES:
+        if not self.nodes or self.inputs or self.environments[1:]:
             return None
-        options = [word for node in nodes for word in ("--on", f"node={node}")]
-        options += [*(["--all"] if nodes[1:] else []), "--repeat", str(repeats), *self.limits, "--wait"]
+        options = [*self.choose_agents(nodes), "--repeat", str(repeats), *self.limits, "--wait"]
         labels = self.options[2:] if self.options[:1] == ["--platform"] else self.options
         if not command:
             return harmless(shlex.join(["collector", "launch", workload, *self.parameters, *options, *labels]))
@@ -223,6 +230,7 @@ def find_recorded(ask: Ask, run_ids: Iterable[str]) -> Recorded:
     places = {(row["environment"], row["image"]) for row in asked if row["environment"]}
     return Recorded(
         nodes=tuple(sorted(nodes)) if are_elsewhere(nodes) and all(row["nodes"] in (None, 1) for row in asked) else (),
+        platforms=tuple(sorted({str(row["platform"]) for row in asked})),
         limits=tuple(word for name, _, limit in given if name in _LIMITS for word in (f"--{name}", limit)),
         of_agent=tuple(words),
         parameters=tuple(parameters),

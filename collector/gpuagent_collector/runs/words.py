@@ -99,7 +99,7 @@ def read_from(text: str, place: Sequence[str]) -> str:
     commands = r"collector (?!schema\b)\w+"
     if place[:1] in (("--store",), ["--store"]):
         commands = r"collector (?!schema\b|launch\b)\w+|gpuagent bench"
-    return re.sub(rf"(^|`)({commands})", lambda found: f"{found[0]} {words}", text) if words else text
+    return re.sub(rf"(^|`|&& )({commands})", lambda found: f"{found[0]} {words}", text) if words else text
 
 
 _OF_SAMPLES = {Stat.MEAN: "mean ", Stat.MEDIAN: "median ", Stat.P95: "95th percentile of ", Stat.MAX: "highest "}

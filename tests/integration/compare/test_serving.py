@@ -306,7 +306,7 @@ def test_a_load_that_was_asked_for_plans_no_experiment_and_its_latency_does(
         assert (code, json.loads(out)["metric"]) == (0, planned)
 
 
-def test_of_several_settings_a_plan_says_which_one_it_repeats(store: SyntheticStore) -> None:
+def test_of_several_settings_a_plan_repeats_each(store: SyntheticStore) -> None:
     node = store.node("spruce", "lab")
     command = ["python", "-m", "gpuagent_workloads", "run", "serve-load", "--param"]
     for repeat in range(1, 5):
@@ -317,10 +317,9 @@ def test_of_several_settings_a_plan_says_which_one_it_repeats(store: SyntheticSt
                 add_served(store, node, server, rate, ttft, repeat, command=[*command, *given])
     planned = render_plan(plan_repeats(store.ask, Question(workload="serve-load")))
     assert planned.next
-    assert planned.next == (
-        "collector launch serve-load --param rate=4 --param server=a --on node=spruce --repeat 20 --wait"
-    )
-    assert "makes 20 runs of rate=4 server=a on spruce; with as many on the other side they show" in planned.text
+    assert planned.next.startswith("collector plan serve-load -o plan.yaml && collector launch plan.yaml ")
+    assert planned.next.endswith("--on node=spruce --wait")
+    assert "makes 20 runs of each setting on spruce; with as many on the other side they show" in planned.text
 
 
 def test_users_who_wait_for_their_answers_leave_the_throughput_to_the_server(store: SyntheticStore) -> None:

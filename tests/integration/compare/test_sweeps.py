@@ -348,7 +348,7 @@ def test_runs_with_planned_looks_are_planned_with_looks(store: SyntheticStore, e
 
 
 def test_a_built_in_workload_with_planned_looks_is_varied_again(store: SyntheticStore) -> None:
-    node = store.node("elm", "lab")
+    node = store.node(os.uname().nodename, "lab")
     for repeat, steps in product(range(1, 13), (20, 100)):
         command = ["python3", "-m", "gpuagent_workloads", "run", "mnist", "--param", f"steps={steps}"]
         asked: dict[str, Any] = {"parameters": {"steps": steps, "seed": 1}, "command": json.dumps(command)}
@@ -377,6 +377,41 @@ def test_new_runs_of_other_nodes_are_launched_there(store: SyntheticStore) -> No
     everywhere = "collector launch vgg16 --on node=ash --on node=elm --on node=oak --all --repeat 4 --cpus 2 --wait"
     assert planned.next == everywhere
     assert "makes 4 runs or more on each of cloud and lab" in planned.text
+
+
+@pytest.mark.parametrize(("number", "agents"), [(2, "--on node=n0 --on node=n1"), (6, "--on platform=lab")])
+@pytest.mark.parametrize("is_own", [False, True])
+def test_new_runs_of_several_settings_and_nodes_are_one_experiment_file(
+    store: SyntheticStore, tmp_path: Path, number: int, agents: str, is_own: bool
+) -> None:
+    nodes = [store.node(f"n{each}", "lab") for each in range(number)]
+    limited: dict[str, Any] = {"limits": "cpus=2 memory=8G", "labels": '{"team": "x"}'}
+    for repeat, size, (at, node) in product((1, 2, 3), ("32", "128"), enumerate(nodes)):
+        # The second node is slower, and equal runs scatter by 1 %.
+        rate = 1000.0 * (0.8 if at == 1 else 1.0) * store.chance.gauss(1, 0.01)
+        made = {**limited, "throughput": rate, "repeat": repeat}
+        if is_own:
+            run_program(store, node, "--batch-size", size, **made)
+        else:
+            store.next_run(node, parameters={"batch_size": size}, experiment="e", sampled=False, **made)
+    path = tmp_path / "more.yaml"
+    asked: dict[str, Any] = {"delta": 0.02, "effect_percents": [2.0], "why": None, "by": None}
+    planned = plan.answer_plan(store.ask, output=None, **asked)
+    assert planned.next
+    assert planned.next.endswith(f" --effect 2 -o plan.yaml && collector launch plan.yaml {agents} --all --wait")
+    written = plan.answer_plan(store.ask, output=path, **asked)
+    assert written.next == f"collector launch {path} {agents} --all --wait"
+    assert f" runs of each {'command' if is_own else 'setting'} on each of " in written.text
+    experiment = parse_experiment(path.read_bytes(), str(path))
+    cells = [cell.asked for cell in experiment.cells]
+    given = [cell.command[-1] if is_own else cell.parameters["batch-size"] for cell in cells]
+    assert sorted(given) == ["128", "32"]
+    assert {(cell.cpus, cell.memory_bytes) for cell in cells} == {(2.0, 8 << 30)}
+    assert experiment.labels == {"team": "x"}
+    needed = plan.plan_repeats(store.ask, plan.Question(effects=(0.02,))).blocks
+    assert experiment.repeats == max(block.needs[0].as_seen[0] or 0 for block in needed)
+    # A slower node is no scatter of equal runs.
+    assert all(block.spread.seen < 0.02 for block in needed)
 
 
 def test_a_ladder_changes_one_argument_after_the_other(store: SyntheticStore) -> None:
