@@ -275,7 +275,7 @@ def _find_started(starter: Starter, words: Sequence[str]) -> str:
     if at is None:
         return ""
     rest = words[at:]
-    rest = rest[starter.skip_options(rest, [_is_program(word) for word in rest]) :]
+    rest = rest[starter.skip_options(rest, [is_program(word) for word in rest]) :]
     operands, rest = rest[: starter.operands], rest[starter.operands :]
     rest = rest[starter.skip_options(rest, [True] * len(rest)) :] if not starter.is_named else rest
     if rest and not rest[0].startswith("-"):
@@ -283,7 +283,7 @@ def _find_started(starter: Starter, words: Sequence[str]) -> str:
     return PurePath(operands[0]).name if operands and starter.is_named else ""
 
 
-def _is_program(word: str) -> bool:
+def is_program(word: str) -> bool:
     """Return whether a word is certainly a program, or a script."""
     name = PurePath(word).name
     known = name in _INTERPRETERS or name in _LAUNCHERS or name in STARTERS

@@ -30,6 +30,7 @@ from gpuagent.cli.follow import describe_misplaced, read_last_lines
 from gpuagent.experiment import plan
 from gpuagent.experiment.bench import digest_bench, name_bench
 from gpuagent.experiment.conduct import (
+    ChangedProgramError,
     Journal,
     check_cells,
     check_concerns,
@@ -130,20 +131,30 @@ class Bench:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with lock(self._path.with_suffix(".lock"), held="another command makes these runs here"):
             is_there = uses_collector or ":postgres:" in store or Path(store.removeprefix("ducklake:")).exists()
-            if anew or not is_there:  # without its store, what was stored of an interrupted one is lost
-                self._path.unlink(missing_ok=True)
-                self._path.with_suffix(".jsonl").unlink(missing_ok=True)
-            is_interrupted = self._path.exists()
-            content = self._path.read_bytes() if is_interrupted else b""
-            experiment = parse_experiment(content, str(self._path)) if is_interrupted else self._new_experiment()
+            # Without its store, what was stored of an interrupted one is lost.
+            journal = self._open_journal(anew=anew or not is_there)
             if uses_collector:
-                return self._answer(experiment, "")
+                return self._answer(journal, "")
             if self.store is None and "collector" in self.given:
                 click.echo(f"gpuagent: no collector listens at {self.config.collector}", err=True)
             with own_collector(store, default_token_file()) as address:
                 self._deliver_to(address, folder / "bench" / hashlib.sha256(place.encode()).hexdigest()[:8], node_id)
                 self._store_words = ("--store", store) if self.store or refusal is not None else ()
-                return self._answer(experiment, f"in {store} as {experiment.name}")
+                return self._answer(journal, f"in {store} as {journal.experiment.name}")
+
+    def _open_journal(self, *, anew: bool) -> Journal:
+        """Return the journal of an interrupted bench that can go on, or of a new one."""
+        path = self._path.with_suffix(".jsonl")
+        if self._path.exists() and not anew:
+            experiment = parse_experiment(self._path.read_bytes(), str(self._path))
+            try:
+                return Journal(path, experiment)
+            except ChangedProgramError as error:
+                what = str(error).partition("; ")[0]
+                click.echo(f"gpuagent: {what}, so this begins anew; those stay stored", err=True)
+        self._path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+        return Journal(path, self._new_experiment())
 
     def _deliver_to(self, address: str, spool: Path, node_id: str) -> None:
         """Use a collector of our own, with a spool of its own: what waits in the node's is for the node's collector."""
@@ -188,9 +199,9 @@ class Bench:
         concerns = [*occupant_concerns(experiment, gpus), *torch_concerns(experiment, self.config.python, gpus)]
         check_concerns(concerns, force=self.force)
 
-    def _answer(self, experiment: Experiment, place: str) -> int:
+    def _answer(self, journal: Journal, place: str) -> int:
         """Make the runs that are left, print the answer and write its files."""
-        journal = Journal(self._path.with_suffix(".jsonl"), experiment)
+        experiment = journal.experiment
         lines = _BenchLines(journal, self.context)
         if journal.done:
             lines.note(f"resumes: {lines.made} of {lines.planned} runs are stored; --anew makes all of them")

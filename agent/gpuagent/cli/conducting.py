@@ -202,6 +202,8 @@ def make_runs(
                     lines.note(f"cancelled after {after}; {made}; run it again to resume")
                     raise click.exceptions.Exit(130) from None
                 await_delivery(agent.waiting)
+            if changed := journal.changed_programs():
+                lines.note(f"{changed} changed during these runs, so they mix both versions; make them again")
             return not agent.left_behind(), conductor.has_stopped
         except AgentEndedError:
             if len(journal.done) == made_before:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from gpuagent.environments.environment import EnvironmentUnavailableError, ImageUnavailableError
 from gpuagent.experiment.file import Experiment
 from gpuagent.experiment.gpus import NodeGpus
-from gpuagent.experiment.plan import Trial, describe_apart, fingerprint, looks, spec, trials
+from gpuagent.experiment.plan import Trial, describe_apart, digest_programs, fingerprint, looks, spec, trials
 from gpuagent.runs.planning import PlannedRun
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.own_module import module_command
@@ -39,10 +39,15 @@ class Done:
     place: str | None = None
 
 
+class ChangedProgramError(MisuseError):
+    """A program or script has changed since the first of the runs that would be continued."""
+
+
 class Journal:
     """The runs of an experiment on this node, and the file that says which of them have ended.
 
-    The file has JSON lines: the plan's fingerprint, then one line a run, on the disk before the next run begins.
+    The file has JSON lines: the plan's fingerprint with the digests of its programs' files, then one line a run, on
+    the disk before the next run begins.
 
     Args:
         whole: the experiment of the file.
@@ -51,7 +56,7 @@ class Journal:
         place: the platform and the node of its runs; on another one each run is made again; None: unknown.
 
     Raises:
-        MisuseError: the file is of another plan with the same name.
+        MisuseError: the file is of another plan with the same name, or runs are left and a program has changed.
         GpuAgentError: the file cannot be read or written.
     """
 
@@ -66,12 +71,13 @@ class Journal:
         self.experiment, self.lacking, self.place = part or whole, lacking, place
         self.blocks = trials(self.experiment, lacking)
         self.every = [trial for block in self.blocks for trial in block]
-        self._path, self._fingerprint = path, fingerprint(whole)
+        self._path, self._whole = path, whole
+        self._head: dict[str, Any] = {"plan": fingerprint(whole), "programs": digest_programs(whole)}
         try:
-            plan, *done = list(_whole_lines(path)) or [{"plan": self._fingerprint}]
+            head, *done = list(_whole_lines(path)) or [self._head]
         except OSError as error:
             raise GpuAgentError(f"cannot read {path}: {error.strerror}") from error
-        if plan.get("plan") != self._fingerprint:
+        if head.get("plan") != self._head["plan"]:
             raise MisuseError(
                 f"an experiment with this name has begun here with other runs ({path}); "
                 "give this one another --name, since runs of both would be compared as one"
@@ -80,6 +86,18 @@ class Journal:
         every = [Done(**line) for line in done]
         self.done = [each for each in every if each.place in (None, place)]
         self._ended = {(done.cell, done.repeat) for done in self.done}
+        # An older journal has no digests.
+        self._head = {**self._head, "programs": {**self._head["programs"], **head.get("programs", {})}}
+        if every and self.left() and (changed := self.changed_programs()):
+            raise ChangedProgramError(
+                f"{changed} changed since the first runs of {whole.name}; "
+                "give this one another --name, since runs of both would be compared as one"
+            )
+
+    def changed_programs(self) -> str:
+        """Return the names of programs and scripts that have changed since the first run, or an empty text."""
+        before, now = self._head["programs"], digest_programs(self._whole)
+        return ", ".join(name for name in now if before.get(name, now[name]) != now[name])
 
     def left(self, of: Iterable[Trial] | None = None) -> list[Trial]:
         """Return the runs that have not ended. Failed runs have: repeating them until they succeed would bias."""
@@ -106,7 +124,7 @@ class Journal:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("ab") as file:
-                lines = [asdict(done)] if file.tell() else [{"plan": self._fingerprint}, asdict(done)]
+                lines = [asdict(done)] if file.tell() else [self._head, asdict(done)]
                 file.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
                 file.flush()
                 os.fsync(file.fileno())

@@ -1,23 +1,30 @@
 """The runs of an experiment in their order: fixed by the file alone before the first run."""
 
+import contextlib
 import hashlib
 import itertools
 import json
+import os
 import random
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from gpuagent.environments import split_name
 from gpuagent.experiment.file import MAX_RUNS, SCHEMA, Cell, Experiment, distinct
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.looks import FIRST_LOOK, RULE_LABEL, plan_looks, write_rule
 from gpuagent_common.naming import WARM_UP, check_label
+from gpuagent_common.program_name import is_program, name_program
 from gpuagent_common.text import differing_words
 from gpuagent_proto.v1.run_pb2 import RunSpec
 
 # In messages, commands of at most so many characters are shown whole.
 _SHORT_COMMAND = 40
+
+# Of larger files, such as images, the size and the time of the last change stand for the content.
+_MOST_READ_BYTES = 64 * 1024**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +186,34 @@ def fingerprint(experiment: Experiment) -> str:
     runs = [(trial.cell.key, trial.repeat) for block in trials(experiment) for trial in block]
     identity = [experiment.name, experiment.metric, runs, experiment.until]
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
+
+
+def digest_programs(experiment: Experiment) -> dict[str, str]:
+    """Return a digest of each program and script that the commands name and that is here, by its name there.
+
+    Other files that they name may be what the runs write.
+    """
+    digests: dict[str, str] = {}
+    for cell in experiment.cells:
+        command = list(cell.asked.command)
+        name = name_program(command) if command else ""
+        lines = [*command[2:3]] if command[:2] == ["sh", "-c"] else []
+        lines += [cell.asked.parameters["serve"]] if "serve" in cell.asked.parameters else []
+        # `python -m package.module` names no file.
+        modules = [f"{name.replace('.', '/')}.py"] if "-m" in command else []
+        for word in (*command, *modules, *re.split(r"[\s;&|<>()'\"`]+", " ".join(lines))):
+            path = Path(word)
+            with contextlib.suppress(OSError, ValueError):  # no file's name, or one that is not readable
+                if path.is_file() and (is_program(word) or path.name == name or os.access(path, os.X_OK)):
+                    digests.setdefault(word, _digest_file(path))
+    return digests
+
+
+def _digest_file(path: Path) -> str:
+    found = path.stat()
+    is_large = found.st_size > _MOST_READ_BYTES
+    content = f"{found.st_size} {found.st_mtime_ns}".encode() if is_large else path.read_bytes()
+    return hashlib.sha256(content).hexdigest()
 
 
 def spec(trial: Trial, experiment: Experiment, working_directory: str) -> RunSpec:

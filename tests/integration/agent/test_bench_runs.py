@@ -130,6 +130,20 @@ def test_without_its_store_an_interrupted_bench_begins_anew(node: Node) -> None:
     assert counts(node) == {"succeeded": 3}
 
 
+def test_a_bench_whose_script_has_changed_begins_anew(node: Node) -> None:
+    script = node.folder / "train.py"
+    script.write_text("1")
+    interrupts = "echo >> n; test $(wc -l < n) -ne 3"
+    words = ("bench", f"{PYTHON} train.py", "--rounds", "3", "--warm-up", "0", "--prepare", interrupts)
+    node.run("gpuagent", *words, code=1)
+    script.write_text("2")
+    again = node.run("gpuagent", *words)
+    assert "resumes" not in again.stderr
+    assert "train.py changed" in again.stderr
+    every = stored(node.store, "SELECT count(*) AS n FROM runs GROUP BY experiment ORDER BY min(started_at)")
+    assert [row["n"] for row in every] == [2, 3]
+
+
 def test_reports_that_are_refused_are_named_once(node: Node) -> None:
     reporting = 'echo "{}" > "$GPUAGENT_RUN_DIR/events.0.0.jsonl"'
     done = node.run("gpuagent", "bench", reporting, "--rounds", "2", "--warm-up", "0")

@@ -1,4 +1,5 @@
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +12,15 @@ from hypothesis import strategies as st
 
 from gpuagent.environments.environment import EnvironmentUnavailableError, ImageUnavailableError
 from gpuagent.experiment import plan
-from gpuagent.experiment.conduct import Conductor, Done, Journal, check_cells, environment_concerns, occupant_concerns
+from gpuagent.experiment.conduct import (
+    ChangedProgramError,
+    Conductor,
+    Done,
+    Journal,
+    check_cells,
+    environment_concerns,
+    occupant_concerns,
+)
 from gpuagent.experiment.file import CoolDown, Experiment, find_file, read_experiment
 from gpuagent.experiment.gpus import NodeGpus
 from gpuagent.runs.catalogue import Catalogue
@@ -62,6 +71,31 @@ def test_an_interrupted_experiment_resumes(tmp_path: Path, stop_at: int) -> None
         conductor(wanted, tmp_path, first).run()
     assert conductor(wanted, tmp_path, second).run()
     assert first.specs + second.specs == planned(wanted)
+
+
+@pytest.mark.parametrize("command", ["python SCRIPT.py", "sh -c 'sh SCRIPT.py | cat; true'", "SCRIPT.py 3"])
+def test_an_experiment_whose_program_has_changed_does_not_resume(tmp_path: Path, command: str) -> None:
+    script, written = tmp_path / "script.py", tmp_path / "written.txt"
+    wanted = experiment(
+        f"name: changing\nrepeats: 3\nworkloads:\n  - command: {json.dumps(shlex.split(command))}\n".replace(
+            "SCRIPT.py", str(script)
+        )
+    )
+    script.write_text("1")
+    with pytest.raises(KeyboardInterrupt):
+        conductor(wanted, tmp_path, InstantRuns(stop_at=2)).run()
+    journal = Journal(tmp_path / "journal.jsonl", wanted)
+    written.write_text("what a run wrote")
+    assert not journal.changed_programs()
+    script.write_text("2")
+    assert journal.changed_programs() == str(script)
+    with pytest.raises(ChangedProgramError, match="another --name"):
+        Journal(tmp_path / "journal.jsonl", wanted)
+    script.write_text("1")
+    conductor(wanted, tmp_path, InstantRuns()).run()
+    # Its answer is printed again.
+    script.write_text("2")
+    assert not Journal(tmp_path / "journal.jsonl", wanted).left()
 
 
 def test_each_platform_makes_its_own_runs_once_and_those_of_an_older_journal_are_not_repeated(tmp_path: Path) -> None:
