@@ -16,6 +16,7 @@ from gpuagent_collector.answers.serving_curves import (
     ENERGY,
     LIMITED,
     LOADS,
+    USUAL_PERCENT,
     Curve,
     Point,
     Study,
@@ -233,7 +234,16 @@ def render(study: Study) -> Answer:
     tables = [_data(curve, study) for curve in study.curves]
     found = found_table(study.found, {"throughput": "tokens/s", ENERGY: "J/token", **_cost_titles(study)})
     facts = {"curves": [_facts(curve, table) for curve, table in zip(study.curves, tables, strict=True)]}
-    drawn = write_command("plot", {"--by": layout.facet.name, "-o": name_file("serving.pdf")}, "serving")
+    percent = None if study.asked.percent == USUAL_PERCENT else f"{study.asked.percent:g}"
+    options = {
+        **study.request.words,
+        "--by": layout.facet.name,
+        "--baseline": study.request.baseline,
+        **{f"--{kind}": f"{most:g}" for kind, most in study.asked.milliseconds.items()},
+        "--at": percent,
+        "-o": name_file("serving.pdf"),
+    }
+    drawn = write_command("plot", options, "serving", sides=study.request.values)
     # What the sentence has of it is enough beside a curve.
     sections = [found_section(found, is_detail=bool(tables))] if study.found else []
     sections += [_section(curve, study) for curve in study.curves]

@@ -97,6 +97,7 @@ class Point:
         low, high: 95 % interval of the median of the study's metric; None: too few runs.
         shift: of that metric from the baseline's; None for the baseline, or where one of the two has no runs.
         is_kept: whether the medians keep the limits; False where all runs failed; None: there are none.
+        run_ids: of the runs that succeeded.
     """
 
     load: float
@@ -107,6 +108,7 @@ class Point:
     high: float | None
     shift: Shift | None
     is_kept: bool | None
+    run_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +162,8 @@ class Study:
     """The curves of a request, and everything that is shown of them.
 
     Attributes:
+        request: which runs and sides were asked for.
+        asked: the limits that were asked for.
         costs: metrics of the cost of a million tokens, one for each currency.
         found: the loads that searches found.
         search: the command that searches the load at which a side misses the limit, or longer where a search left an
@@ -168,6 +172,8 @@ class Study:
     """
 
     chosen: Selection
+    request: Request
+    asked: Limits
     curves: tuple[Curve, ...]
     costs: tuple[Metric, ...]
     found: tuple[Found, ...] = ()
@@ -230,13 +236,15 @@ def study_serving(
         highest = of_asked
     stem = f"{COST_PER_MILLION_ITEMS.stem}_"
     costs = tuple(metric for metric in chosen.facts.derived if metric.name.startswith(stem))
-    search, searched = _search_limit(ask, chosen, curves, {(one.side, one.limits) for one in highest})
+    search, searched = _search_limit(ask, curves, {(one.side, one.limits) for one in highest})
     if milliseconds and not (curves or of_asked):
         search, searched = search_within(ask, highest, write_limits(asked), _slo(asked))
     elif search is None and highest:
         search, searched = longer_search(ask, chosen, highest)
     return Study(
         chosen=chosen,
+        request=request,
+        asked=asked,
         curves=tuple(curves),
         costs=costs if currencies_of(costs) else (),
         found=highest,
@@ -250,7 +258,7 @@ _WIDE_GAP = 2.0
 
 
 def _search_limit(
-    ask: Ask, chosen: Selection, curves: Sequence[Curve], known: Collection[tuple[str, str]]
+    ask: Ask, curves: Sequence[Curve], known: Collection[tuple[str, str]]
 ) -> tuple[str | None, str | None]:
     """Return the command that searches a side's limit, and in words what it does; None: no limit is open.
 
@@ -279,9 +287,7 @@ def _search_limit(
         best, curve, side, words = gaps[0]
     else:
         return None, None
-    runs = chosen.layout.runs_of(side)
-    at_best = [run.run_id for run in runs if json.loads(run.parameters).get(curve.load) == best.load]
-    recorded = find_recorded(ask, at_best)
+    recorded = find_recorded(ask, best.run_ids)
     if not recorded.given:
         return None, None
     searched = {**_slo(curve.limits), "find": curve.load, curve.load: f"{best.load:g}"}
@@ -393,6 +399,7 @@ def _point(
         high=high,
         shift=estimate_shift(*sides, alpha=alpha) if has_baseline else None,
         is_kept=limits.are_kept(figures),
+        run_ids=tuple(run.run_id for run in runs),
     )
 
 

@@ -217,7 +217,21 @@ def test_a_limit_in_a_wide_gap_between_two_loads_is_searched_next(store: Synthet
     assert rendered.next
     assert "--param rate=1 --server a --slo-ttft 200 --find rate" in rendered.next
     # Twice the load is near enough.
-    assert (render(study(store, milliseconds={"ttft": 350.0})).next or "").startswith("collector plot serving")
+    drawn = render(study(store, milliseconds={"ttft": 160.0}, experiment="e", values=("a",), percent=50)).next or ""
+    assert drawn.startswith("collector plot serving --experiment e --by parameter:server --ttft 160 --at 50 -o ")
+    assert drawn.endswith(".pdf a")
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+def test_a_search_has_the_options_of_its_own_curve(store: SyntheticStore, slow: int) -> None:
+    node = store.node("spruce", "lab")
+    command = ["python", "-m", "gpuagent_workloads", "run", "serve-load", "--param", "rate=4", "--param", "server=a"]
+    for number, clients in enumerate(([], ["--clients", "3"])):
+        ttft = 0.3 if number == slow else 0.1
+        add_served(store, node, "a", 4, ttft, 1, command=[*command, *clients])
+        row = store.rows["run_requests"][-1]
+        row["parameters"] = json.dumps({**json.loads(row["parameters"]), "clients": 3 if clients else None})
+    assert (" --clients 3 " in (render(study(store)).next or "")) == (slow == 0)
 
 
 def test_servers_of_one_platform_are_compared_without_being_asked(served: SyntheticStore) -> None:
