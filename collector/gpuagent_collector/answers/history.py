@@ -334,8 +334,17 @@ def _changes(history: History) -> str:
     )
     few = [series for series in history.series if series.may_be_days]
     doubt = f"With fewer than {2 * LEAST_PART} days, a difference between days looks like a change." if few else ""
-    more = f"--all shows {counted(len(changes) - 1, 'older change')} as well." if changes[1:] else ""
-    return " ".join(filter(None, [sentence, cause, more, doubt, seen]))
+    return " ".join(filter(None, [sentence, cause, _older(history), doubt, seen]))
+
+
+def _older(history: History) -> str:
+    """Return the changes before the newest one, each with its time and with the name of another history."""
+    (newest, *_), *older = history.changes
+    said = []
+    for series, before, after in older:
+        of = "" if series is newest else f"{_name_in_full(series, history)} "
+        said.append(f"{of}{_change(before, after)} on {_time(series, after.first)}")
+    return f"Before that: {first_few(said)}." if said else ""
 
 
 def _name_in_full(series: Series, history: History) -> str:

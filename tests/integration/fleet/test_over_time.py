@@ -1,6 +1,7 @@
 """Figures over time: levels, the facts that changed between them, and runs before and after an event."""
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Iterator
 from itertools import product
@@ -261,7 +262,9 @@ def test_of_several_changes_the_newest_is_compared_without_the_runs_before_the_l
         for rate in (1000.0, 500.0, 2000.0):
             for _ in range(8):
                 store.next_run(node, throughput=rate * store.chance.gauss(1, 0.004))
-        next_command = render(study_history(store.ask, HistoryRequest(workload="mnist"))).next
+        rendered = render(study_history(store.ask, HistoryRequest(workload="mnist")))
+    assert re.search(r"\bBefore that: −\d", rendered.text)
+    next_command = rendered.next
     assert next_command
     name, *words = shlex.split(next_command)[1:]
     code, out, _ = collector(name, path, *words, "--format", "json", columns=80)
