@@ -265,7 +265,11 @@ def _ending_in(*endings: str) -> Callable[[click.Context, click.Parameter, Path 
 
 def _figure(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
     if path is None and not context.resilient_parsing:
-        what = str(context.params.get("what", "KIND")).partition(",")[0]
+        words = [str(context.params.get("what", "KIND")), *map(str, context.params.get("values") or ())]
+        if file := next((word for word in words if Path(word).suffix.lower() in _FIGURES), None):
+            others = [word for word in words if word != file] or ["KIND"]
+            raise MisuseError(f"-o names the figure: `{shlex.join(['collector', 'plot', *others, '-o', file])}`")
+        what = words[0].partition(",")[0]
         raise MisuseError(f"-o is missing: add -o {what}.png, or the name of another .png, .svg or .pdf")
     return _ending_in(*_FIGURES)(context, option, path)
 

@@ -104,6 +104,8 @@ def test_a_query_takes_the_word_sql_and_parameters_by_options(collector: Collect
         (("check", "FILE"), 2, "unexpected argument: FILE; see: collector check --help"),
         (("completion", "tcsh"), 2, "shell takes bash, zsh, fish; not 'tcsh'"),
         (("completion",), 2, "is missing"),
+        (("plot", "f.png", "frontier"), 2, "collector plot frontier -o f.png"),
+        (("plot", "frontier", "f.png"), 2, "collector plot frontier -o f.png"),
         (("compare", "--delta", "101"), 2, "--delta must be above 0 and at most 100, not 101"),
         (("compare", "--metric", "thrughput"), 2, "--metric thrughput is unknown; did you mean throughput?"),
         (("compare", "--metric", "colour"), 2, "--metric colour is unknown; `collector schema --metrics` lists all"),
