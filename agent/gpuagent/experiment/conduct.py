@@ -229,7 +229,8 @@ class Conductor:
                 self.has_stopped = True
                 return True
         if wide:
-            self.observer.note(f"all {experiment.repeats} repeats are made: {wide}")
+            more = "a new experiment with more repeats may"
+            self.observer.note(f"all {experiment.repeats} repeats are made: {wide}; {more}")
         return True
 
     def _make(self, trial: Trial) -> None:

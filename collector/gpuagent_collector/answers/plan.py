@@ -123,18 +123,26 @@ class BlockPlan:
     matched: bool
     needs: tuple[Need, ...]
 
-    def least_effect(self, repeats: int, question: Question) -> float | None:
-        """Return the share from which on so many repeats show a difference, with the first of POWERS; None: none."""
+    def least_effect(self, repeats: int, question: Question, power: float = POWERS[0]) -> float | None:
+        """Return the share from which on so many repeats show a difference, with this power; None: none."""
         level = question.level(repeats)
         pairs = least_pairs(1, level) if self.matched else 0
         matched = self.matched and repeats >= pairs
         spread = self.spread if matched else self.pooled
-        deviations = least_deviations(repeats, power=POWERS[0], level=level, matched=matched)
+        deviations = least_deviations(repeats, power=power, level=level, matched=matched)
         if deviations is None:
             return None
         effect = expm1(deviations * spread.seen)
         # What a few runs show should more runs show too, although these are tested in pairs.
-        return max(effect, self.least_effect(pairs, question) or 0.0) if repeats < pairs else effect
+        return max(effect, self.least_effect(pairs, question, power) or 0.0) if repeats < pairs else effect
+
+    def expected_width(self, repeats: int, question: Question) -> float | None:
+        """Return the usual width of the interval of so many repeats, as a share; None: there is none.
+
+        Half of the experiments show a difference of half an interval.
+        """
+        half = self.least_effect(repeats, question, 0.5)
+        return None if half is None else (1 + half) ** 2 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -643,17 +651,14 @@ def _say_next(plan: Plan) -> Iterator[str]:
         yield plan.recorded.lacking
     if None in effects:
         return
-    least = f"{_share(max(each or 0.0 for each in effects))} or more"
+    effect = max(each or 0.0 for each in effects)
+    least = f"{_share(effect)} or more"
     is_launched = "collector launch " in command
     named = f"{len(nodes)} nodes" if nodes[_MOST_SPOKEN_NODES:] else " and ".join(", ".join(nodes).rsplit(", ", 1))
     new = f"The next command{f', run on {named},' if nodes and not is_launched else ''} makes"
     of = _of_which(plan, made, left_out)
     if plan.question.looks:
-        width = read_rule(plan.recorded.rule)[0].replace("%", " %")
-        yield (
-            f"{new} up to {runs} runs a side{of}, which show {least}. It stops at the first planned look with "
-            f"intervals as narrow as {width}, as these runs do."
-        )
+        yield f"{new} up to {runs} runs a side{of}{_say_looks(plan, runs, effect)}"
     elif is_launched and len(on) > 1:
         or_more = " or more" if len(set(on.values())) > 1 else ""
         yield f"{new} {runs} runs{of}{or_more} on each of {' and '.join(sorted(on))}, which show {least}."
@@ -677,6 +682,22 @@ def _of_which(plan: Plan, made: int, left_out: int) -> str:
     if plan.blocks[1:]:
         return f" of each {_kind(plan)}"
     return " of each command" if made > 1 and plan.recorded.nodes[1:] else ""
+
+
+def _say_looks(plan: Plan, runs: int, effect: float) -> str:
+    """Return what runs that may stop at planned looks show, and whether their intervals become so narrow.
+
+    An interval as narrow as the rule shows a difference of its whole width, and perhaps not a smaller one.
+    """
+    width = float(read_rule(plan.recorded.rule)[0].rstrip("%")) / 100
+    expected = max(block.expected_width(runs, plan.question) or 0.0 for block in plan.blocks)
+    if expected > width:
+        ends = (
+            f"It would stop at intervals as narrow as {percent(width)}, but they would be about {_share(expected)} wide"
+        )
+        return f", which show {_share(effect)} or more. {ends}."
+    ends = f"It stops at the first planned look with intervals as narrow as {percent(width)}, as these runs do"
+    return f", which show {_share(max(effect, width))} or more. {ends}."
 
 
 def _range_sentence(plan: Plan, title: str) -> str:

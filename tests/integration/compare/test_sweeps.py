@@ -358,6 +358,28 @@ def test_a_built_in_workload_with_planned_looks_is_varied_again(store: Synthetic
     assert planned.next == "gpuagent bench --rounds 12 mnist --vary steps=20,100 --platform lab --until 5%"
 
 
+@pytest.mark.parametrize(("scatter", "is_reached"), [(0.01, True), (0.1, False)])
+def test_a_plan_promises_no_more_than_the_rule_by_which_its_runs_stop(
+    store: SyntheticStore, scatter: float, is_reached: bool
+) -> None:
+    node = store.node("alder", "lab")
+    for repeat, batch in product(range(1, 13), ("32", "128")):
+        rate = 1000.0 * store.chance.gauss(1, scatter)
+        labels = '{"until": "5% at 8,12"}'
+        run_program(store, node, "--batch-size", batch, throughput=rate, repeat=repeat, labels=labels)
+    planned = plan.plan_repeats(store.ask, plan.Question())
+    (block,) = planned.blocks
+    expected = block.expected_width(12, planned.question)
+    (test,) = compared(store, by="command").figures.tests
+    shift = test.judgement.shift
+    assert shift.low
+    assert shift.high
+    assert expected == pytest.approx(shift.high / shift.low - 1, rel=0.6)
+    text = plan.render(planned).text
+    assert ("planned look" in text) == is_reached
+    assert ("which show 5 % or more" in text) == is_reached
+
+
 def test_new_runs_continue_the_history_of_one_node(store: SyntheticStore) -> None:
     for hostname, platform in (("elm", "lab"), (os.uname().nodename, "cloud"), (os.uname().nodename, "cloud")):
         store.next_run(store.node(hostname, platform), workload="vgg16")
