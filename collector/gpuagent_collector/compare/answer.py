@@ -330,7 +330,7 @@ def _is_planned_so(comparison: Comparison, block: Block) -> bool:
         return False
     if comparison.again:
         return True
-    runs = [run for cell in block.cells for run in cell.runs]
+    runs = block.runs
     every = [run for run in comparison.runs if run.workload == block.workload and run.status == "succeeded"]
     are_all = len(runs) == len(every) and len({run.experiment for run in runs}) == 1
     return are_all and all(len({run.command for run in cell.runs}) == 1 for cell in block.cells)

@@ -101,7 +101,7 @@ def find_sweep(layout: Layout, experiment: str | None = None) -> str | None:
     blocks = []
     commands_of = []
     for block in layout.blocks:
-        runs = [run for cell in block.cells for run in cell.runs]
+        runs = block.runs
         commands = {run.command for run in runs if experiment in (None, run.experiment)}
         if commands:
             blocks.append(block)

@@ -292,7 +292,7 @@ def find_option_tests(layout: Layout, facts: Facts, figures: Figures) -> Iterato
         values[name] = {find_argument(command, name) for command in commands}
     if len(values) < 2 or not all(map(can_name, values)) or prod(map(len, values.values())) != len(commands):
         return
-    every = [run for cell in block.cells for run in cell.runs]
+    every = block.runs
     is_known = ~np.isnan(facts.column(every, figures.primary.name))
     counts = Counter(run.command for run in compress(every, is_known))
     if len(counts) < len(commands):

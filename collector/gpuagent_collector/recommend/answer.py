@@ -346,7 +346,7 @@ def _next(recommendation: Recommendation) -> str | None:
             return comparing.find_next(recommendation.tests)
         is_higher = recommendation.tests.figures.primary.better is Better.HIGHER
         worst = rank_sides(recommendation.tests)[0 if is_higher else -1].side
-        return write_command("compare", {**asked, "--prices": prices}, sides=(best, worst))
+        return write_command("compare", {**asked, "--prices": prices}, sides=(worst, best))
     if recommendation.options and second.is_tied:
         # The single commands that `compare` leaves open may be decided by their options.
         return write_command("plan", {"--experiment": request.experiment, "--where": request.where}, request.workload)

@@ -57,7 +57,7 @@ def find_criteria(block: Block, facts: Facts) -> tuple[Criterion, ...]:
     """Return the criteria of a block: per item or step where two of its sides have a throughput, else per run."""
     by_item = sum(any(facts.values(cell.runs, "throughput")) for cell in block.cells) >= 2
     by_item = by_item and not is_work_unlike(block, facts)
-    work = name_work([run for cell in block.cells for run in cell.runs], facts)
+    work = name_work(block.runs, facts)
     per, energy = (work, "gpu_energy_per_item_joules") if by_item else ("run", "gpu_energy_run_joules")
     # Of an item by its throughput.
     time = "throughput" if by_item else "run_seconds"

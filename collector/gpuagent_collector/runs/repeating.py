@@ -176,7 +176,7 @@ def repeat_layout(ask: Ask, layout: Layout, needed: int | None = None) -> str | 
     Where a side has two runs, it takes the number of runs that are `needed`; None: that is unknown.
     """
     block = layout.blocks[0]
-    runs = [run for cell in block.cells for run in cell.runs]
+    runs = block.runs
     if any(len(cell.runs) > 1 for each in layout.blocks for cell in each.cells):
         is_benched = all(part.name in _BENCHED or part.argument or part.option for part in layout.facet.parts)
         if needed is None or needed > _MOST_ROUNDS or not is_benched or len(layout.blocks) > 1:

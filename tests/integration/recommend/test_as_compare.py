@@ -115,6 +115,18 @@ def test_over_settings_the_best_of_several_sides_is_compared_with_the_others(sto
     assert [caveat.code for caveat in found.caveats] == ["not_interleaved"]
 
 
+def test_other_commands_are_warned_of_before_a_load_of_others(store: SyntheticStore) -> None:
+    nodes = [store.node(name, name, cpu_threads=2) for name in ("alder", "birch")]
+    for repeat, (number, node) in product(range(1, 6), enumerate(nodes)):
+        seconds = 1 + 0.01 * repeat
+        run_program(store, node, seconds, "--level", str(number), repeat=repeat, sampled=True, cpu_percent=100.0)
+    for row in store.rows["process_samples"]:
+        row["cpu_cores"] = 0.44
+    found, _ = both(store)
+    assert found.caveats[0].code == "different_commands"
+    assert "foreign_load" in {caveat.code for caveat in found.caveats}
+
+
 def add_nodes(store: SyntheticStore, factors: dict[str, float], repeats: int = 3) -> None:
     """Add repeats of two batch sizes on each node, whose speed has the node's factor."""
     nodes = {name: store.node(name, "lab") for name in factors}

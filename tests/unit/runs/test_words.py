@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuagent_collector.runs.words import name_file, narrow
+from gpuagent_collector.runs.words import name_file, narrow, read_from
 
 
 def test_a_next_command_writes_a_file_that_does_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,3 +26,10 @@ def test_a_condition_is_narrowed_on_one_line_without_its_comment(given: str, wit
     narrowed = narrow(given, {"lr": 0.1}, ["c"])
     assert narrowed is not None
     assert narrowed.words == ("--param", "lr=0.1", "--where", f"c AND {within}")
+
+
+def test_of_two_commands_each_that_reads_does_so_from_the_same_place() -> None:
+    both = "collector plan -o plan.yaml && collector launch plan.yaml --wait"
+    at = ("--collector", "lab:50051")
+    assert read_from(both, at).count(" --collector lab:50051 ") == 2
+    assert read_from(both, ("--store", "a.duckdb")) == both.replace("plan -o", "plan --store a.duckdb -o")
