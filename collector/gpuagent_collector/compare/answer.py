@@ -424,7 +424,7 @@ def _tie_sentence(comparison: Comparison, overall: Sequence[Overall]) -> str:
     named = f"any of {len(others)} other {facet.plural}" if others[2:] else " or ".join(others)
     tests = [test for test in comparison.figures.tests if test.sides == (overall[0].side, baseline)]
     return (
-        f"{_over(overall[0].mean.pairs, tests)}, there is no measurable difference in "
+        f"{_over(overall[0].mean.pairs, tests)}: there is no measurable difference in "
         f"{spoken(comparison.figures.primary, comparison.request.stat)} between {facet.name_side(baseline)} and {named}"
         f"{could_hide([one.shift for one in overall if one.shift])}."
     )
