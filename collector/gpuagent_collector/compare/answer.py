@@ -412,7 +412,7 @@ def say_together(comparison: Comparison) -> list[str]:
     overall, ranked = comparison.figures.overall, rank_sides(comparison)
     if any(one.is_shown for one in ranked):
         return [_ranked_sentence(comparison, ranked)]
-    if ranked and are_together(comparison) and not any(one.is_equal for one in ranked):
+    if ranked and are_together(comparison) and all(one.verdict is Verdict.NOT_SHOWN for one in ranked):
         return [_tie_sentence(comparison, overall)]
     return [_overall_sentence(comparison, one) for one in overall]
 
@@ -591,6 +591,9 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
     if overall.is_equal:
         statement = f"{title} is the same {this} as {that}, to within {percent(comparison.figures.delta)}"
         counts = "so is each of them"
+    elif shift and overall.verdict is Verdict.TOO_FEW:
+        statement = f"the runs are too few to show any difference in {title} {between}"
+        evidence, counts = f"ratio {ratio(shift.estimate)}", runs
     elif is_shown:
         statement = f"{title} is {how} {this} {_than(how)} {that}"
     else:

@@ -123,6 +123,15 @@ class Overall:
         """Return whether all blocks together are shown to differ."""
         return self.common is not None and self.common.is_shown and not self.is_equal
 
+    @property
+    def verdict(self) -> Verdict | None:
+        """What all blocks together show; None: they have no common ratio, and a mean is not tested."""
+        if self.is_equal:
+            return Verdict.EQUAL
+        if self.common is None or self.is_shown:
+            return Verdict.DIFFERS if self.common else None
+        return Verdict.TOO_FEW if self.common.low is None else Verdict.NOT_SHOWN
+
 
 @dataclass(frozen=True, kw_only=True)  # without slots, for the cached property
 class BlockFigures:

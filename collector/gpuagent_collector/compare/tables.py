@@ -213,13 +213,7 @@ def _ratio(row: Test | Overall) -> str:
 
 
 def _verdict(row: Test | Overall) -> Verdict | str:
-    if isinstance(row, Test):
-        return row.judgement.verdict
-    if row.is_equal:
-        return Verdict.EQUAL
-    if row.is_shown:
-        return Verdict.DIFFERS
-    return Verdict.NOT_SHOWN if row.common else ""
+    return row.judgement.verdict if isinstance(row, Test) else row.verdict or ""
 
 
 def verdict_legend(comparison: Comparison) -> Legend:

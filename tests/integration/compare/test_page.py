@@ -117,6 +117,17 @@ def test_several_workloads_have_a_geometric_mean_with_an_interval_that_holds(
     assert json.loads(render(comparison).json())["geometric_means"][0]["ratio"] == overall.mean.ratio
 
 
+def test_of_one_run_a_side_workloads_show_nothing_together_either(store: SyntheticStore) -> None:
+    nodes = [store.node(f"{name}-node", name) for name in ("alder", "birch")]
+    for number, (workload, node) in enumerate(product(("mnist", "gcn"), nodes)):
+        store.run(f"run-{number}", node, start_seconds=20 * number, workload=workload, throughput=1000.0 + number)
+    comparison = compared(store)
+    (overall,) = comparison.figures.overall
+    assert overall.verdict is Verdict.TOO_FEW
+    assert "no measurable difference" not in answer(comparison)
+    assert "~" not in text(comparison)
+
+
 def test_workloads_that_are_each_the_same_are_the_same_together(store: SyntheticStore) -> None:
     nodes = [store.node(f"{name}-node", name) for name in ("alder", "birch")]
     for number, (repeat, workload, node) in enumerate(product(range(1, 8), ("mnist", "gcn"), nodes)):
