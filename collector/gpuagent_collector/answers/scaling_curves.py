@@ -516,7 +516,7 @@ def _more_runs(ask: Ask, curve: Curve, *, is_open: bool) -> str | None:
     if any(each != given[0] for each in given):
         return None
     ranks = [str(row.ranks) for row in curve.rows]
-    return recorded.sweep_command(workload, find_facet("parameter:ranks"), ranks, repeats)
+    return recorded.workload_command(workload, {"--ranks": ranks}, repeats)
 
 
 def _what_there_is(trials: Sequence[RankedRun], elastic: Sequence[Run], by: By) -> str:

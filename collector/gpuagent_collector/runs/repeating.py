@@ -11,7 +11,7 @@ from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import USUAL_REPEATS, Command, parse_arguments
 from gpuagent_collector.runs.arguments import repeat_command as command_with
 from gpuagent_collector.runs.cells import Layout
-from gpuagent_collector.runs.facets import JOINT, Facet
+from gpuagent_collector.runs.facets import JOINT
 from gpuagent_common.looks import FIRST_LOOK, RULE_LABEL, read_rule
 from gpuagent_common.naming import RESERVED_LABELS
 from gpuagent_common.program_name import name_programs
@@ -97,11 +97,17 @@ class Recorded:
             return [*self.of_agent]
         return [*self.of_agent, *(word for each in self.environments for word in ("--environment", each))]
 
-    def sweep_command(self, workload: str, facet: Facet, sides: Sequence[str], rounds: int | None = None) -> str:
-        """Return the bench of a built-in workload over the parameters in which sides differ."""
-        values = zip(*(side.split(JOINT) for side in sides), strict=True) if facet.joined else [sides]
-        varied = dict(zip((part.option for part in facet.parts), values, strict=True))
-        return self.workload_command(workload, varied, rounds)
+    def sweep_command(self, layout: Layout, rounds: int | None = None) -> str:
+        """Return the bench of a built-in workload over the parameters in which sides, or settings of them, differ."""
+        facet, first = layout.facet, layout.blocks[0]
+        values = zip(*(side.split(JOINT) for side in layout.sides), strict=True) if facet.joined else [layout.sides]
+        varied: dict[str, Sequence[str]] = dict(zip((part.option for part in facet.parts), values, strict=True))
+        settings = [block.parameters for block in layout.blocks if block.workload == first.workload]
+        for name in first.parameters:
+            of_name = list(dict.fromkeys(str(each[name]) for each in settings if each.get(name) is not None))
+            if of_name[1:]:
+                varied[f"--{name.replace('_', '-')}"] = of_name
+        return self.workload_command(first.workload, varied, rounds)
 
     def workload_command(self, workload: str, varied: Mapping[str, Sequence[str]], rounds: int | None = None) -> str:
         """Return the bench of a built-in workload, with other values of parameters by their options."""
@@ -171,12 +177,12 @@ def write_parameters(parameters: Mapping[str, str]) -> list[str]:
 
 
 def repeat_layout(ask: Ask, layout: Layout, needed: int | None = None) -> str | None:
-    """Return the command that runs the first block again; None: it is too long, or no bench makes these sides.
+    """Return the command that runs the first block's workload again; None: it is too long, or no bench makes the sides.
 
     Where a side has two runs, it takes the number of runs that are `needed`; None: that is unknown.
     """
     block = layout.blocks[0]
-    runs = block.runs
+    runs = [run for each in layout.blocks if each.workload == block.workload for run in each.runs]
     if any(len(cell.runs) > 1 for each in layout.blocks for cell in each.cells):
         is_benched = all(part.name in _BENCHED or part.argument or part.option for part in layout.facet.parts)
         if needed is None or needed > _MOST_ROUNDS or not is_benched or len(layout.blocks) > 1:
@@ -184,7 +190,7 @@ def repeat_layout(ask: Ask, layout: Layout, needed: int | None = None) -> str | 
     rounds = needed if needed and needed > USUAL_REPEATS else None
     recorded = find_recorded(ask, [run.run_id for run in runs])
     if all(part.parameters and part.option for part in layout.facet.parts):
-        return recorded.sweep_command(block.workload, layout.facet, layout.sides, rounds)
+        return recorded.sweep_command(layout, rounds)
     launch = None
     if layout.facet.names <= _PLACES and len({run.command for run in runs}) == 1:
         launch = recorded.launch_command(runs[0].command, block.workload, rounds or USUAL_REPEATS)

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from itertools import product
 from typing import Any
 from unittest.mock import Mock
 
@@ -438,6 +439,17 @@ def test_one_run_a_side_is_followed_by_more_of_them_and_by_no_plan(store: Synthe
     next_command = render(compared(store, by="command")).next
     assert next_command
     assert next_command.startswith("gpuagent bench")
+
+
+def test_one_run_a_side_of_several_settings_is_followed_by_more_of_all_of_them(store: SyntheticStore) -> None:
+    node = store.node("elm", "lab")
+    for number, (size, precision) in enumerate(product((32, 256), ("bf16", "tf32"))):
+        parameters = {"batch_size": size, "precision": precision}
+        words = ["python3", "-m", "gpuagent_workloads", "run", "mnist", "--batch-size", str(size)]
+        command = json.dumps([*words, "--precision", precision])
+        store.next_run(node, parameters=parameters, command=command, throughput=1000.0 + number)
+    next_command = render(compared(store, by="parameter:precision")).next or ""
+    assert next_command.startswith("gpuagent bench mnist --vary precision=bf16,tf32 --vary batch-size=32,256")
 
 
 @pytest.mark.parametrize("other", [{"interference": "cpu-burn"}, {"limits": "cpus=1"}])
