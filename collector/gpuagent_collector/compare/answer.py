@@ -19,12 +19,13 @@ from gpuagent_collector.present.answer import in_short, join_sentences
 from gpuagent_collector.present.human import Notation, change, in_unit, notation, ratio, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
+from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.runs.arguments import in_order, name_commands
 from gpuagent_collector.runs.cells import Block, Layout, first_few, tell_apart
 from gpuagent_collector.runs.facets import Facet
 from gpuagent_collector.runs.words import could_hide, interval, percent, spoken, statuses
 from gpuagent_collector.statistics.repeats import POWERS
-from gpuagent_collector.statistics.shift import Scale
+from gpuagent_collector.statistics.shift import Scale, Shift
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.text import counted
 
@@ -299,26 +300,32 @@ def answer(comparison: Comparison, *, most: int = 3, place: str = "in the table"
     if not comparison.layout.is_compared:
         return describe_sides(comparison, most=most, place=place)
     results, costs = (find(comparison, most=most, place=place) for find in (_results, _costs))
-    # Without a difference in time the cheaper side is the answer.
-    said = [*costs, *results] if is_cost_first(comparison) else [*results, *costs]
     layout, needed = comparison.layout, comparison.needed
     # The repeats that would show the largest difference, where none is shown and a plan has them.
     if needed and not comparison.figures.differs and _is_planned_so(comparison, needed.test.block):
         runs = f"{needed.words} runs a side ({percent(POWERS[0])} power)"
         where = f" of {tell_apart(needed.test.block, layout.blocks, briefly=True)}" if len(layout.blocks) > 1 else ""
-        said.append(f"To show a difference of {needed.percent:g} %{where}, make {runs}.")
+        results.append(f"To show a difference of {needed.percent:g} %{where}, make {runs}.")
     # Workloads that lack the metric that others are compared by.
     primary, blocks = comparison.figures.primary, comparison.figures.blocks
     lacking = [block.block for block in blocks if not block.find_row(primary).figures]
     if primary.name == "throughput" and 0 < len(lacking) < len(blocks):
         names = first_few(list(dict.fromkeys(block.workload for block in lacking)))
-        said.append(f"No throughput is known of {names}; --metric run_seconds compares durations.")
-    reasons = say_why(comparison, most=most)
-    said = _named_once([*said, *reasons], layout)
-    if reasons:
-        first = len(said) - len(reasons)
-        said[first] = f"\n{said[first]}"
-    return join_sentences(said)
+        results.append(f"No throughput is known of {names}; --metric run_seconds compares durations.")
+    unpriced = why_unpriced(comparison.facts)
+    if unpriced and not costs and primary.group != "Cost":
+        results.append(f"Cost is not compared: {unpriced}.")
+    first, second = (results, say_why(comparison, most=most)), (costs, say_why(comparison, most=most, of_costs=True))
+    # Without a difference in time the cheaper side is the answer.
+    if is_cost_first(comparison):
+        first, second = second, first
+    said = [*first[0], *_on_new_line(first[1])]
+    said += _on_new_line(second[0]) if first[1] else second[0]
+    return join_sentences(_named_once([*said, *_on_new_line(second[1])], layout))
+
+
+def _on_new_line(sentences: Sequence[str]) -> list[str]:
+    return [f"\n{sentence}" if number == 0 else sentence for number, sentence in enumerate(sentences)]
 
 
 def _is_planned_so(comparison: Comparison, block: Block) -> bool:
@@ -341,9 +348,10 @@ def _named_once(sentences: Sequence[str], layout: Layout) -> list[str]:
     names = {tell_apart(block, layout.blocks, briefly=brief) for block in layout.blocks for brief in (True, False)}
     last, written = "", []
     for sentence in sentences:
-        name, _, rest = sentence.partition(": ")
+        begin = "\n" if sentence.startswith("\n") else ""
+        name, _, rest = sentence.removeprefix(begin).partition(": ")
         if name in names or name.startswith("Over "):
-            written.append(rest[0].upper() + rest[1:] if name == last else sentence)
+            written.append(f"{begin}{rest[0].upper()}{rest[1:]}" if name == last else sentence)
             last = name
         else:
             written.append(sentence)
@@ -394,6 +402,10 @@ def _results(comparison: Comparison, *, most: int, place: str) -> list[str]:
         return [_best_sentence(comparison, best), *by_option]
     if overall and (len(tests) > _SPOKEN_TESTS or are_together(comparison)):
         sentences = say_together(comparison)
+    elif most < len(tests) and len(overall) == 1:
+        # The first of them alone could hide that another one differs the other way.
+        statement = _one_by_one(comparison, tests)
+        sentences = [f"{statement[0].upper()}{statement[1:]}."]
     else:
         shown_first = sorted(tests, key=lambda test: test.judgement.verdict is not Verdict.DIFFERS)
         sentences = [_sentence(comparison, test) for test in shown_first]
@@ -414,7 +426,9 @@ def say_together(comparison: Comparison) -> list[str]:
         return [_ranked_sentence(comparison, ranked)]
     if ranked and are_together(comparison) and all(one.verdict is Verdict.NOT_SHOWN for one in ranked):
         return [_tie_sentence(comparison, overall)]
-    return [_overall_sentence(comparison, one) for one in overall]
+    differing = {test.sides for test in comparison.figures.tests if test.judgement.verdict is Verdict.DIFFERS}
+    shown_first = sorted(overall, key=lambda one: (one.side, one.baseline) not in differing)
+    return [_overall_sentence(comparison, one) for one in shown_first]
 
 
 def _tie_sentence(comparison: Comparison, overall: Sequence[Overall]) -> str:
@@ -569,8 +583,6 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
     counts = "one by one " + ", ".join(f"{number} {_ALONE[verdict]}" for verdict, number in verdicts.items())
     if set(verdicts) == {Verdict.DIFFERS}:
         counts = "each of them differs"
-    if overall.is_split:
-        counts += ", in both directions"
     if overall.common and set(verdicts) == {Verdict.TOO_FEW}:
         counts = "each of them alone has too few runs"
     facet, title = comparison.layout.facet, spoken(metric, comparison.request.stat)
@@ -588,17 +600,58 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
             is_shown = not mean.low <= 1 <= mean.high
             evidence += f", {percent(1 - mean.alpha)} interval {ratio(mean.low)} to {ratio(mean.high)}"
     how = _by_ratio(shift.estimate if shift else mean.ratio, metric)
+    if overall.is_split or (not is_shown and Verdict.DIFFERS in verdicts):
+        return f"{_over(mean.pairs, tests)}: {_one_by_one(comparison, tests)} ({evidence})."
     if overall.is_equal:
         statement = f"{title} is the same {this} as {that}, to within {percent(comparison.figures.delta)}"
         counts = "so is each of them"
     elif shift and overall.verdict is Verdict.TOO_FEW:
         statement = f"the runs are too few to show any difference in {title} {between}"
         evidence, counts = f"ratio {ratio(shift.estimate)}", runs
+    elif is_shown and _are_far_apart(tests, shift):
+        statement = f"{title} is {_range(tests, metric)} {this} compared with {facet.name_side(overall.baseline)}"
     elif is_shown:
         statement = f"{title} is {how} {this} {_than(how)} {that}"
     else:
         statement = f"there is no measurable difference in {title} {between}{could_hide([shift]) if shift else ''}"
     return f"{_over(mean.pairs, tests)}: {statement} ({evidence}; {counts})."
+
+
+def _are_far_apart(tests: Sequence[Test], shift: Shift | None) -> bool:
+    """Return whether some of the tests is shown not to have the ratio in common."""
+    for one in (test.judgement.shift for test in tests):
+        if shift and one.low is not None and one.high is not None and not one.low <= shift.estimate <= one.high:
+            return True
+    return False
+
+
+def _range(tests: Sequence[Test], metric: Metric) -> str:
+    """Return the least and the largest of differences in one direction: 20 % higher to 2.5 × as high (better)."""
+    nearest = sorted(tests, key=lambda test: abs(test.judgement.shift.estimate - test.judgement.shift.neutral))
+    least, most = _how_much(nearest[0], replace(metric, better=None)), _how_much(nearest[-1], metric)
+    return most if most.startswith(least) else f"{least} to {most}"
+
+
+def _one_by_one(comparison: Comparison, tests: Sequence[Test]) -> str:
+    """Return what tests of the same two sides show one by one: those that differ, by direction, then the others."""
+    layout, metric = comparison.layout, comparison.figures.primary
+    differing = [test for test in tests if test.judgement.verdict is Verdict.DIFFERS]
+    rising = [test for test in differing if test.judgement.shift.estimate > test.judgement.shift.neutral]
+    falling = [test for test in differing if test not in rising]
+    groups = [(_range(group, metric), group) for group in (rising, falling) if group]
+    for verdict, words in (
+        (Verdict.EQUAL, f"the same to within {percent(comparison.figures.delta)}"),
+        (Verdict.NOT_SHOWN, "undecided"),
+        (Verdict.TOO_FEW, "undecided by so few runs"),
+    ):
+        if group := [test for test in tests if test.judgement.verdict is verdict]:
+            groups.append((words, group))
+    listed = []
+    for words, group in groups:
+        names = first_few([tell_apart(test.block, layout.blocks, briefly=True) for test in group])
+        listed.append(f"{words} for {names}")
+    this, that = layout.facet.where(tests[0].other.side), layout.facet.name_side(tests[0].baseline.side)
+    return f"{spoken(metric, comparison.request.stat)} {this} compared with {that} is {'; '.join(listed)}"
 
 
 def _over(pairs: int, tests: Sequence[Test]) -> str:
@@ -686,13 +739,14 @@ def _evidence(test: Test) -> str:
     )
 
 
-def say_why(comparison: Comparison, *, most: int) -> list[str]:
-    """Return where the first differences come from, as far as that is known."""
+def say_why(comparison: Comparison, *, most: int, of_costs: bool = False) -> list[str]:
+    """Return where the first differences come from, as far as that is known; `of_costs`: those beside the primary."""
     layout, sentences = comparison.layout, []
+    is_cost = of_costs or comparison.figures.primary.group == "Cost"
     if len(layout.blocks) > _SPOKEN_TESTS:
-        return _common_reasons(comparison)
+        return [] if of_costs else _common_reasons(comparison)
     for because in headline_reasons(comparison):
-        sentence = say(
+        sentence = (because.what == "cost") is is_cost and say(
             because, layout.facet, comparison.specs, layout.sides, names_both=comparison.headline is not None
         )
         if sentence:

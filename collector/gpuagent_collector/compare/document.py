@@ -325,7 +325,11 @@ def first_parts(comparison: Comparison) -> tuple[str, list[Part]]:
         reasons = headline_reasons(comparison) if len(layout.blocks) == 1 else []
         because = reasons[0] if reasons else None
         costs = None if comparison.figures.primary.group == "Cost" else cost_table(comparison)
-        tables = [verdicts] if costs is None else [costs, verdicts] if is_cost_first(comparison) else [verdicts, costs]
+        tables = [verdicts]
+        if costs is not None and is_cost_first(comparison):
+            tables = [costs, verdicts]
+        elif costs is not None and len(costs.rows) > 1:  # the sentence has all of a single one
+            tables = [verdicts, costs]
         parts: list[Part] = [*tables, *with_bars(because, layout.facet, verdict_legend(comparison))]
         by = f"Comparison by {layout.facet.spoken}"
         # The table has long names whole.

@@ -168,14 +168,20 @@ def cost_table(comparison: Comparison) -> Table | None:
     if len({row["cost"].metric.name for row in rows}) != 1:
         return None
     baselines, sides = ({row["block"].baseline for row in rows}, {row["side"] for row in rows})
-    is_one = len(baselines) == 1 and len(sides) > 1
+    title, is_one = "side / baseline", len(baselines) == 1 and len(sides) + len(blocks) > 2
+    if is_one:
+        baseline = baselines.pop()
+        title = (
+            f"against {facet.name_side(baseline)}" if len(sides) > 1 else _name_both(facet, rows[0]["side"], baseline)
+        )
 
     def name(row: Mapping[str, Any]) -> str:
-        side = row["side"]
-        both = facet.name_side(side) if is_one else _name_both(facet, side, row["block"].baseline)
-        return (
-            f"{tell_apart(row['block'], comparison.layout.blocks, briefly=True)}: {both}" if len(blocks) > 1 else both
-        )
+        side, block = row["side"], row["block"]
+        both = facet.name_side(side) if is_one else _name_both(facet, side, block.baseline)
+        if len(blocks) == 1:
+            return both
+        block_name = tell_apart(block, comparison.layout.blocks, briefly=True)
+        return block_name if is_one and len(sides) == 1 else f"{block_name}: {both}"
 
     metric = comparison.costs.primary if comparison.costs else rows[0]["cost"].metric
     scale = notation([figure.median for row in rows for figure in row["cost"].figures.values()], metric.unit)
@@ -185,7 +191,7 @@ def cost_table(comparison: Comparison) -> Table | None:
         return f"{write(figures[row['side']].median)} / {write(figures[row['block'].baseline].median)}"
 
     columns = (
-        Column(None, f"against {facet.name_side(baselines.pop())}" if is_one else "side / baseline", name, left=True),
+        Column(None, title, name, left=True),
         Column(None, f"{spoken(metric, None)}, {scale.symbol}", medians),
         Column(None, "ratio [interval]", lambda row: write_shift(row["cost"].shifts[row["side"]], scale)),
     )

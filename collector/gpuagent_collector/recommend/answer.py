@@ -1,5 +1,6 @@
 """A recommendation in words, as a document of paragraphs and tables, and in every format."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -74,6 +75,8 @@ def answer(recommendation: Recommendation, *, most: int = _SPOKEN_RANKINGS) -> s
         sentences.append(f"Cost is not compared: {unpriced}.")
     if _is_of_all_settings(recommendation):
         return join_sentences([*sentences, *_over_settings(recommendation)])
+    by_setting = _say_settings(recommendation)
+    sentences += by_setting
     for (ranking, reasons), because in zip(recommendation.reasoned[:most], recommendation.because, strict=False):
         sentences += _choice(ranking, recommendation)
         if because:
@@ -83,9 +86,24 @@ def answer(recommendation: Recommendation, *, most: int = _SPOKEN_RANKINGS) -> s
         is_known = any(one.shown for one in reasons)
         sentences += why(reasons, layout.facet) if most > 1 or (is_known and not because) else []
     more = len(recommendation.rankings) - most
-    if more > 0 and most > 1:
+    if more > 0 and not by_setting:
         sentences.append(f"{counted(more, 'more setting')} can be seen with --all.")
     return join_sentences(sentences)
+
+
+def _say_settings(recommendation: Recommendation) -> list[str]:
+    """Return in one sentence the best side of each setting; nothing where they have the same one, or none has one."""
+    layout = recommendation.layout
+    by_side: dict[str, list[str]] = defaultdict(list)
+    for ranking in recommendation.rankings:
+        name = tell_apart(ranking.block, layout.blocks, briefly=True)
+        is_decided = sum(standing.is_tied for standing in ranking.standings) == 1
+        by_side[layout.facet.where(ranking.standings[0].side) if is_decided else "undecided"].append(name)
+    if len(by_side.keys() - {"undecided"}) < 2:
+        return []
+    verbs = _VERBS[next(iter(recommendation.weights))] if len(recommendation.weights) == 1 else _SEVERAL
+    listed = "; ".join(f"{side}: {first_few(names)}" for side, names in by_side.items())
+    return [f"The setting decides where {recommendation.request.workload} {verbs.least} ({listed})."]
 
 
 def _is_of_all_settings(recommendation: Recommendation) -> bool:

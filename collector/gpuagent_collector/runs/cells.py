@@ -104,6 +104,7 @@ class Block:
         workload, parameters: of all its runs.
         held: the other facets in which all runs of the block agree, where that had to be chosen.
         row: the value of the rows' facet in a table; '' where there is none.
+        named: the names of settings that are always said, because runs with others are left out.
         cells: in the order of the sides; at least two have runs, or one where nothing is compared.
     """
 
@@ -112,6 +113,7 @@ class Block:
     held: Mapping[str, str | None]
     cells: tuple[Cell, ...]
     row: str = ""
+    named: tuple[str, ...] = ()
 
     @property
     def runs(self) -> list[Run]:
@@ -445,6 +447,8 @@ def _by_arguments(block: Block, facet: Facet) -> list[Block]:
     # Beside like commands, those of one side alone would show what else they do.
     alone = [rest for rest in commands if having[rest] == 1]
     unlike = [_choose_runs(cell, rests, alone, others=False) for cell in block.cells]
+    if alone:
+        blocks = [replace(each, named=tuple(names)) for each in blocks]
     blocks += [replace(block, held={**block.held, "": OTHER_VALUES}, cells=(cell,)) for cell in unlike if cell.runs]
     others = [rest for rest in commands if having[rest] > 1 and rest not in chosen]
     if others:
@@ -542,7 +546,9 @@ def tell_apart(block: Block, blocks: Iterable[Block], *, briefly: bool = False) 
     `briefly` leaves out settings that distinguish it from no further block than those before.
     """
     others = [other.settings for other in blocks if other.workload == block.workload and other is not block]
-    return _write_settings(block, (telling if briefly else distinguishing)(block.settings, others))
+    told = (telling if briefly else distinguishing)(block.settings, others)
+    said = {name: value for name, value in block.settings.items() if name in block.named or name in told}
+    return _write_settings(block, said)
 
 
 # Of an argument of which a block has several values.

@@ -7,6 +7,7 @@ import pytest
 
 from gpuagent_collector.answers.scaling import render
 from gpuagent_collector.answers.scaling_curves import study_scaling
+from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import cost_row
 from gpuagent_collector.present.markdown import to_markdown
 from gpuagent_collector.present.rendering import as_table
@@ -96,6 +97,7 @@ def test_costs_in_two_currencies_are_not_compared_and_missing_ones_are_reported(
     alternate(store)
     store.node("fir", "cedar")
     found = compared(store, prices=prices(ALDER + BIRCH.replace("USD", "EUR")), series=False)
+    assert "Cost is not compared: costs are in EUR and USD." in answer(found)
     rows = {row.metric.name: row for row in found.figures.blocks[0].rows if row.metric.group == "Cost"}
     assert {"cost_per_run_usd", "cost_per_run_eur"} <= rows.keys()
     assert not any(row.shifts for row in rows.values())

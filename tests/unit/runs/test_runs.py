@@ -109,7 +109,7 @@ def test_repeats_at_other_places_are_alike_and_keep_their_order() -> None:
         ({"satori": "12", "vm": "12"}, True, ["dist"]),
         ({"satori": "123", "vm": "123"}, False, ["dist"]),
         # Beside like commands, those of one side alone are left out.
-        ({"satori": "113", "vm": "114"}, False, ["dist"]),
+        ({"satori": "113", "vm": "114"}, False, ["dist --procs 1"]),
         # What cannot be separated from the sides does not divide.
         ({"satori": "1122", "vm": "3344"}, False, ["dist"]),
     ],
