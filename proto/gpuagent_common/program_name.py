@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import PurePath
@@ -13,6 +13,11 @@ ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 
 # An option with its value in the same word: --nodes=2, -n4, -v/data:/data.
 _ATTACHED = re.compile(r"--?[\w-]+=.*|-[A-Za-z][^A-Za-z-].*", re.DOTALL)
+
+# Names of options that decide how much a step does: batch-size and bs, but neither batches nor batch-norm.
+_STEP_SIZE = re.compile(r".*batch[-_]?size.*|.*accum.*|((mini|micro|global)[-_]?)?batch|[mg]?bsz?", re.IGNORECASE)
+# Those of steps beside the training.
+_EVALUATION = re.compile(r"(?<![a-z])(eval|test|val)", re.IGNORECASE)
 
 # Options of MPI's starters that take two words.
 _PAIRS = frozenset({"mca", "gmca", "env", "genv"})
@@ -312,3 +317,16 @@ def _find_in_line(line: str) -> str:
     if not words or re.search(r"[^\w./+-]", words[0]):
         return ""
     return _find_program(list(takewhile(lambda word: not re.fullmatch(r"[();<>|&`]+", word), words)))
+
+
+def is_step_size(option: str) -> bool:
+    """Return whether an option decides how much a step does, such as --batch-size or train.batch_size."""
+    return bool(_STEP_SIZE.fullmatch(option.lstrip("-").rpartition(".")[2])) and not _EVALUATION.search(option)
+
+
+def read_options(command: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the options of a command with their values: without hyphens before, and with hyphens for underscores."""
+    for word, following in zip(command, [*command[1:], ""], strict=True):
+        option, equals, value = word.partition("=")
+        if equals or word.startswith("-"):
+            yield option.lstrip("-+").replace("_", "-"), value if equals else following

@@ -1,5 +1,6 @@
 """A run as users ask for it: the options of command lines, and the request that they make."""
 
+import re
 import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ import click
 
 from gpuagent_common.cli import MOST, MOST_SECONDS, NAME, Number, parse_pairs, word_parameters
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.program_name import read_options
 
 if TYPE_CHECKING:
     from gpuagent_proto.v1.run_pb2 import RunSpec
@@ -20,6 +22,19 @@ Decorated = Callable[..., Any]
 
 _NODE = "all of the node"
 _COUNT, _SECONDS = Number(0, 1e15, min_open=True), Number(0, MOST_SECONDS, min_open=True)
+
+
+class _Items(click.types.StringParamType):
+    """The items of a step: a number, or the name of an option of the program that has it."""
+
+    name = "number or option"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number or the name; otherwise a usage error."""
+        text = str(value)
+        return text.lstrip("-") if re.fullmatch(r"-{0,2}[A-Za-z][\w.-]*", text) else _COUNT.convert(value, param, ctx)
+
+
 _REPEATED = {"metavar": "N", "type": click.IntRange(1, MOST), "default": 1, "show_default": True}
 
 
@@ -59,7 +74,12 @@ _OPTIONS = {
         metavar="PATTERN",
         show_default="a ready one that fits",
     ),
-    "items_per_step": _option("--items-per-step", "Samples or tokens of a program's step.", metavar="N", type=_COUNT),
+    "items_per_step": _option(
+        "--items-per-step",
+        "Samples or tokens of a program's step, or its option with them, such as batch-size.",
+        metavar="N|OPTION",
+        type=_Items(),
+    ),
     "experiment": _option("--experiment", "Name that groups the runs of one question.", type=NAME, metavar="NAME"),
     "timeout_seconds": _option("--timeout", "Stop a run SECONDS after its launch.", metavar="SECONDS", type=_SECONDS),
 }
@@ -129,6 +149,22 @@ def check_workload_name(name: str, words: Sequence[str] = ()) -> None:
         raise MisuseError(f"{name:.60} is a file, not a workload; run it as a program: {command} -- {right:.120}")
 
 
+def count_items(asked: float | str | None, command: Sequence[str]) -> float:
+    """Return the items of a step of a command, of which `asked` is the number or an option; 0: unknown.
+
+    Raises MisuseError: the command has no such option with a number above 0.
+    """
+    if not isinstance(asked, str):
+        return asked or 0.0
+    for option, value in read_options(command):
+        if option == asked.replace("_", "-"):
+            try:
+                return float(_COUNT.convert(value, None, None))
+            except click.BadParameter:
+                break
+    raise MisuseError(f"--items-per-step {asked:.60}: {shlex.join(command):.120} has no --{asked:.60} with a number")
+
+
 def make_spec(
     workload: str | None, program: Sequence[str], words: Sequence[str], labels: Mapping[str, str], **options: Any
 ) -> "RunSpec":
@@ -171,7 +207,7 @@ def make_spec(
         name=check_program_name(options["name"]) if options["name"] is not None else "",
         observe=options["observe"],
         pattern=options["pattern"] or "",
-        items_per_step=options["items_per_step"] or 0,
+        items_per_step=count_items(options["items_per_step"], program),
     )
     make_limits(options["cpus"], options["memory"], options["changes"]).write(spec)
     return spec

@@ -16,7 +16,8 @@ from gpuagent.experiment.file import parse_width
 from gpuagent_common.cli import parse_pairs, word_parameters
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.naming import MAX_NAME_CHARACTERS
-from gpuagent_common.program_name import check_program_name, name_programs
+from gpuagent_common.program_name import check_program_name, is_step_size, name_programs, read_options
+from gpuagent_common.run_spec import count_items
 
 # Cells of one command line: more would be a mistake, such as a brace of the program's own.
 _MOST_CELLS = 256
@@ -239,15 +240,34 @@ def bench_file(
         # A server that has a name is called so.
         shown = "parameter:server" if not facets and "server" in entries[0]["parameters"] else by
         answers = [f"serving --by {shown}", *(f"compare --by {by} --metric highest_{kind}" for kind in kinds if facets)]
+    of_steps = _count_items(settings.get("items_per_step"), entries)
     return {
         "repeats": ROUNDS if "until" not in top else _ROUNDS_UNTIL,
         "warm_up": 1,
         **top,
         **({"environments": places} if places else {}),
         **({"with": neighbours} if neighbours else {}),
-        "workloads": [{**entry, **settings} for entry in entries],
+        "workloads": [{**entry, **settings, **items} for entry, items in zip(entries, of_steps, strict=True)],
         "answer": answers,
     }
+
+
+def _count_items(asked: float | str | None, entries: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
+    """Return the items of a step of each entry, where they are given.
+
+    Raises MisuseError: one number is given for steps of other sizes, or a command lacks the option that has it.
+    """
+    commands = [entry.get("command", ()) for entry in entries]
+    if asked is None or not all(commands):
+        return [{} for _ in entries]
+    sizes = [{option: value for option, value in read_options(each) if is_step_size(option)} for each in commands]
+    for option in sizes[0] if not isinstance(asked, str) else ():
+        if any(each.get(option) != sizes[0][option] for each in sizes):
+            raise MisuseError(
+                f"--items-per-step {asked:g} counts the same for each --{option}; let it count that: "
+                f"--items-per-step {option}"
+            )
+    return [{"items_per_step": count_items(asked, command)} for command in commands]
 
 
 def _without_path(word: str) -> str:

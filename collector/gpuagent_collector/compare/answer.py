@@ -11,7 +11,15 @@ from typing import Any
 from gpuagent_collector.compare.because import Because, say
 from gpuagent_collector.compare.caveats.runs import find_differing
 from gpuagent_collector.compare.comparison import Comparison, cost_row, rank_sides, telling_side
-from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, Test, make_figure
+from gpuagent_collector.compare.figures import (
+    BlockFigures,
+    Figure,
+    Overall,
+    Row,
+    Test,
+    is_work_unlike,
+    make_figure,
+)
 from gpuagent_collector.compare.tables import grouped, shown_rows
 from gpuagent_collector.metrics import BY_NAME, METRICS, Better, Metric
 from gpuagent_collector.metrics.result import SERVING
@@ -456,7 +464,10 @@ def _sentence(comparison: Comparison, test: Test) -> str:
     this, that = facet.where(test.other.side), facet.where(test.baseline.side)
     title, delta = spoken(metric, comparison.request.stat), percent(comparison.figures.delta)
     between = f"between {facet.name_side(test.other.side)} and {facet.name_side(test.baseline.side)}"
-    hidden, how = could_hide([test.judgement.shift]), _how_much(test, metric)
+    # Of other work neither side is better.
+    is_unlike = comparison.figures.fell_back and is_work_unlike(test.block, comparison.facts)
+    judged = replace(metric, better=None) if is_unlike else metric
+    hidden, how = could_hide([test.judgement.shift]), _how_much(test, judged)
     too = _differ_too(test, facet)
     statement = {
         Verdict.DIFFERS: f"{title} is {how} {this} {_than(how)} {that}{too}",

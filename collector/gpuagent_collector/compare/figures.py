@@ -1,6 +1,5 @@
 """The figures of a comparison: tests of one metric, a table of all, and what warnings are derived from."""
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from gpuagent_collector.statistics.strata import stratified_shift
 from gpuagent_collector.statistics.summaries import GeometricMean, geometric_mean, median
 from gpuagent_collector.statistics.verdicts import Judgement, Verdict, judge
 from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.program_name import is_step_size
 from gpuagent_common.text import counted
 
 if TYPE_CHECKING:
@@ -355,12 +355,6 @@ def _are_commands_apart(contest: Contest, figures_of: FiguresOf, known: Pairs, d
     return any(abs(log(each.estimate)) > log1p(delta) for each in middles if each.scale is Scale.RATIO)
 
 
-# Names of arguments that decide how much a step does: --batch-size and --bs, but neither --batches nor --batch-norm.
-_SIZE_OF_STEP = re.compile(r".*batch[-_]?size.*|.*accum.*|((mini|micro|global)[-_]?)?batch|[mg]?bsz?", re.IGNORECASE)
-# Those of steps beside the training.
-_EVALUATION = re.compile(r"(?<![a-z])(eval|test|val)", re.IGNORECASE)
-
-
 def is_work_unlike(block: Block, facts: Facts) -> bool:
     """Return whether a unit of throughput is other work on its sides, so that speeds cannot be compared.
 
@@ -379,12 +373,7 @@ def is_work_unlike(block: Block, facts: Facts) -> bool:
 
 def _find_sizes(command: Command) -> Command:
     """Return the arguments of a command that decide how much a step does, in the order of their names."""
-    found = []
-    for name, value in sorted(parse_arguments(command).items()):
-        # Of a configuration's train.batch_size the last part.
-        if _SIZE_OF_STEP.fullmatch(name.lstrip("-").rpartition(".")[2]) and not _EVALUATION.search(name):
-            found.append(f"{name}={value}")
-    return tuple(found)
+    return tuple(f"{name}={value}" for name, value in sorted(parse_arguments(command).items()) if is_step_size(name))
 
 
 def name_work(runs: Sequence[Run], facts: Facts) -> str:

@@ -3,7 +3,8 @@
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuagent_collector.json_cells import read_object, read_words
@@ -14,7 +15,7 @@ from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.runs.facets import JOINT
 from gpuagent_common.looks import FIRST_LOOK, RULE_LABEL, read_rule
 from gpuagent_common.naming import RESERVED_LABELS
-from gpuagent_common.program_name import name_programs
+from gpuagent_common.program_name import name_programs, read_options
 from gpuagent_common.text import harmless
 
 _ASKED = """
@@ -168,6 +169,15 @@ class Recorded:
         return command_with(commands, workload, repeats, options, *self.inputs)
 
 
+def _find_items_option(counts: Collection[float], commands: Iterable[Command]) -> str:
+    """Return the option of commands whose values are the items of their steps; '' where there is none."""
+    values: dict[str, set[str]] = defaultdict(set)
+    for option, value in (pair for command in commands for pair in read_options(command)):
+        values[option].add(value)
+    written = {f"{count:.15g}" for count in counts}
+    return next((option for option, of_option in values.items() if of_option == written), "")
+
+
 def write_parameters(parameters: Mapping[str, str]) -> list[str]:
     """Return the words that give parameters of a built-in workload to a bench."""
     words: list[str] = []
@@ -213,6 +223,9 @@ def find_recorded(ask: Ask, run_ids: Iterable[str]) -> Recorded:
     for source, options in found:
         steps |= {} if source.startswith("pattern ") else {"observe": True}
         steps |= {name: options[name] for name in ("pattern", "items_per_step") if options.get(name)}
+    counts = {options["items_per_step"] for _, options in found if options.get("items_per_step")}
+    if len(counts) > 1 and (option := _find_items_option(counts, [read_words(row["command"]) for row in asked])):
+        steps["items_per_step"] = option
     words: list[str] = []
     # Several platforms are several machines, each with its own name.
     if len({row["platform"] for row in asked}) == 1 and (platform := asked[0]["named"]):

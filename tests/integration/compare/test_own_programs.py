@@ -11,6 +11,7 @@ import pytest
 from gpuagent.runs.events import EventTailer
 from gpuagent_collector.answers.plan import Question, plan_repeats
 from gpuagent_collector.answers.plan import render as render_plan
+from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.errors import NothingToCompareError
 from gpuagent_collector.metrics import BY_NAME
@@ -216,6 +217,7 @@ def test_steps_of_other_batch_sizes_are_not_compared(store: SyntheticStore, opti
     assert per_run.rankings[0].criteria[0].source == metric
     if metric == "run_seconds":
         assert "other_steps" in codes(compared(store, by="command", metric="throughput"))
+        assert "(worse)" not in answer(comparison) and "(better)" not in answer(comparison)
 
 
 def test_steps_of_the_batch_sizes_that_both_sides_have_are_compared(store: SyntheticStore) -> None:

@@ -224,6 +224,22 @@ def test_lines_of_a_shell_have_as_much_room_as_there_is(
     assert {line.partition("] ")[2].removesuffix("waits").rstrip() for line in printed} == labels
 
 
+def test_the_items_of_a_step_are_an_option_of_each_command() -> None:
+    program = ["python3", "train.py", "--lr=1"]
+
+    def items(asked: float | str, **given: Any) -> list[float]:
+        made = experiment(program=program, settings={"items_per_step": asked}, **given)
+        return [cell.asked.items_per_step for cell in made.cells]
+
+    assert items("batch-size", vary=["batch_size=32,128"]) == [32, 128]
+    assert items(8, vary=["lr=1,2"]) == [8, 8]
+    with pytest.raises(MisuseError, match="counts the same for each --batch-size; .* --items-per-step batch-size"):
+        items(8, vary=["batch-size=32,128"])
+    for option, vary in (("batch-size", ["lr=1,2"]), ("optimizer", ["optimizer=sgd,adam"])):
+        with pytest.raises(MisuseError, match=f"has no --{option} with a number"):
+            items(option, vary=vary)
+
+
 def test_a_file_that_cannot_be_written_is_refused_and_one_that_can_stays_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(MisuseError, match=r"cannot write /proc/answer\.md: "):
         check_output(Path("/proc/answer.md"), is_workload=False)

@@ -9,7 +9,7 @@ from gpuagent_collector.compare.figures import Evidence, is_work_unlike
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.prices.price import currencies_of
-from gpuagent_collector.runs.arguments import USUAL_REPEATS
+from gpuagent_collector.runs.arguments import USUAL_REPEATS, parse_arguments
 from gpuagent_collector.runs.cells import match_runs, tell_apart
 from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.job_runs import are_jobs
@@ -17,6 +17,7 @@ from gpuagent_collector.runs.words import spoken
 from gpuagent_collector.statistics.shift import least_pairs
 from gpuagent_collector.statistics.summaries import outliers
 from gpuagent_collector.statistics.verdicts import Verdict
+from gpuagent_common.program_name import is_step_size
 
 # Clients of a load, and not its server, set the pace in the runs {where}.
 CLIENT_LIMITED = Caveat(
@@ -111,11 +112,14 @@ def other_steps(evidence: Evidence) -> Iterator[Caveat]:
     do_differ = any(is_work_unlike(block, evidence.facts) for block in evidence.layout.blocks)
     if do_differ and not _mixed_units(evidence) and (figures.fell_back or figures.primary.name == "throughput"):
         tested = ", and the duration of whole runs was tested" if figures.fell_back else ""
+        names = {name.lstrip("-+") for run in evidence.layout.runs for name in parse_arguments(run.command)}
+        options = sorted(name for name in names if is_step_size(name) and "accum" not in name)
+        from_option = f", by `--items-per-step {options[0]}` from that option" if options else ""
         yield Caveat(
             code="other_steps",
             text=f"the batch sizes differ, and a step of a larger batch is more work: steps/s say nothing{tested}",
-            remedy="count samples: with torch by `--observe`, else by `--pattern 'step {step} samples {items}'`, where "
-            "{items} are those so far; name those of each step {step_items}",
+            remedy=f"count samples: with torch by `--observe`{from_option}, or as the program prints them "
+            "(docs/your-program.md)",
         )
 
 
