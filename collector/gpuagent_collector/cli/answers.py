@@ -232,14 +232,18 @@ _NO_PAGES = (".md", ".pdf", ".png", ".svg", ".tex", ".txt", ".csv", ".json")
 
 
 def _take_page(given: dict[str, Any]) -> None:
-    """Take the page's name from the words where no option has it: the first word that ends as pages do."""
+    """Take the page's name from the words where no option has it: the first word, or the only one that ends so."""
     from gpuagent_collector.runs.arguments import is_path
 
     values = list(given["values"])
-    if values and values[0].lower().endswith(_PAGES):
+    pages = [value for value in values if value.lower().endswith(_PAGES)]
+    # Arguments and labels have values of any ending.
+    may_follow = len(pages) == 1 and ":" not in given["by"] and "command" not in given["by"]
+    if pages and (may_follow or pages[0] == values[0]):
         if given["path"]:
-            raise MisuseError(f"the page is named twice, {values[0]} and -o {given['path']}; omit one")
-        given["path"] = Path(values.pop(0))
+            raise MisuseError(f"the page is named twice, {pages[0]} and -o {given['path']}; omit one")
+        given["path"] = Path(pages[0])
+        values.remove(pages[0])
     elif values and (is_path(values[0]) or values[0].lower().endswith(_NO_PAGES)):
         raise MisuseError(f"a report is a page: {values[0]} does not end with {' or '.join(_PAGES)}")
     given["path"], given["values"] = given["path"] or Path("report.html"), tuple(values)
@@ -511,7 +515,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         details="""
         It holds tables, charts, warnings, and the commands that reproduce it. The charts' library is a file
         beside it, one for all pages of a folder; keep both together, or give --inline. Sides and runs are
-        chosen as in `collector compare`. The page may be named without -o, before the sides.
+        chosen as in `collector compare`. The page may be named without -o, before or after the sides.
         """,
         examples=(
             "-o l4-a100.html gke-l4 gke-a100",

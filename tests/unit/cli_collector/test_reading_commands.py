@@ -124,6 +124,8 @@ def test_a_query_takes_the_word_sql_and_parameters_by_options(collector: Collect
         (("tokens", "create", "agent", "--node", "a", "--node", "b"), 2, "--node: give it once"),
         (("roofline", "--by", "colour"), 2, "--by colour is unknown; of a workload, a command or a label"),
         (("report", "r.txt", "satori"), 2, "a report is a page: r.txt does not end with .html or .htm"),
+        (("report", "satori", "a.html", "-o", "b.html"), 2, "the page is named twice, a.html and -o b.html"),
+        (("report", "--by", "label:page", "x", "a.html"), 1, "no run has the label:page"),
         (("report", "page.png"), 2, "a report is a page: page.png does not end with .html or .htm"),
         (("schema", "run"), 2, "did you mean runs?"),
         (("runs", "--store", "/nowhere/x"), 1, "there is no store /nowhere/x"),

@@ -53,9 +53,9 @@ def test_two_files_of_two_platforms_are_these_and_make_a_report(
     collector: Collector, put: Callable[[str], str], tmp_path: Path
 ) -> None:
     files = put("a"), put("b")
-    for words in (files, ("two.html", *files)):
+    for words in (files, ("two.html", *files), (*files, "three.html")):
         assert collector("report", *words).code == 0
-    for page in ("report.html", "two.html"):
+    for page in ("report.html", "two.html", "three.html"):
         text = (tmp_path / "empty" / page).read_text()
         assert "openshift" in text
         assert "a.duckdb and b.duckdb" in text
