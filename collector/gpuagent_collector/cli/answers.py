@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuagent_collector.choices import WHOLE
 from gpuagent_collector.cli.options import (
+    WORDS,
     ReaderOptions,
     ReadingCommand,
     facets,
@@ -42,6 +44,7 @@ from gpuagent_collector.cli.selection import (
     Options,
     ask_sides_of_files,
     check_facet,
+    is_metric,
 )
 from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_common.cli import MOST, NAME, Number, describe_misuse
@@ -269,13 +272,31 @@ def _ending_in(*endings: str) -> Callable[[click.Context, click.Parameter, Path 
 
 def _figure(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
     if path is None and not context.resilient_parsing:
-        words = [str(context.params.get("what", "KIND")), *map(str, context.params.get("values") or ())]
-        if file := next((word for word in words if Path(word).suffix.lower() in _FIGURES), None):
-            others = [word for word in words if word != file] or ["KIND"]
-            raise MisuseError(f"-o names the figure: `{shlex.join(['collector', 'plot', *others, '-o', file])}`")
-        what = words[0].partition(",")[0]
-        raise MisuseError(f"-o is missing: add -o {what}.png, or the name of another .png, .svg or .pdf")
+        given = [context.params["what"], *context.params.get("values", ())]
+        words, options = context.meta.get(WORDS, (given, []))
+        file = next((word for word in words if Path(word).suffix.lower() in _FIGURES), None)
+        instead = _write_plot(context, option, words, options, file)
+        raise MisuseError(f"-o names the figure, a .png, .svg or .pdf: `{instead}`")
     return _ending_in(*_FIGURES)(context, option, path)
+
+
+def _write_plot(
+    context: click.Context, option: click.Parameter, words: Sequence[str], options: Sequence[str], file: str | None
+) -> str:
+    """Return the command that draws what words in another order ask for; without a file's name it has one."""
+    from gpuagent_collector.runs.words import write_command
+
+    words = [word for word in words if word != file]
+    drawn = [word for word in words if word in WHOLE or is_metric(word.partition(",")[0])]
+    what = (drawn or words or ["KIND"])[0]
+    sides = [word for word in words if word != what]
+    stored = stored_workloads(context, option, "") if sides and "--workload" not in options else []
+    workloads = [word for word in sides if word in stored]
+    if len(workloads) == 1:
+        options = [*options, "--workload", *workloads]
+        sides.remove(workloads[0])
+    name = file or f"{re.split('[,:]', what)[0]}.png"
+    return write_command("plot", {}, what, *(word for word in options if word != "--"), "-o", name, sides=sides)
 
 
 _FORCE = click.option("--force", is_flag=True, help="Replace an existing FILE.")

@@ -206,6 +206,8 @@ def collector_options(command: Command) -> Command:
 
 # Where a command keeps the files of stores among its words.
 _STORES = "stores"
+# Of a command line, the words that are no options, and then the options with their values and the stores.
+WORDS = "words"
 
 
 class ReadingCommand(click.Command):
@@ -220,6 +222,9 @@ class ReadingCommand(click.Command):
         stores = [word for word in words if _is_store(word, fails=not ctx.resilient_parsing)]
         ctx.meta[_STORES] = list(map(str, stores))
         taken = set(map(id, stores))
+        others = [word for word in words if id(word) not in taken]
+        named = set(map(id, others))
+        ctx.meta[WORDS] = [str(word) for word in others], [str(word) for word in args if id(word) not in named]
         return super().parse_args(ctx, [str(word) for word in args if id(word) not in taken])
 
 

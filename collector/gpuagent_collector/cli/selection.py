@@ -95,18 +95,24 @@ def check_facet(_context: click.Context, _option: click.Parameter, names: str | 
 
 
 def _metric(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
-    from gpuagent_collector.metrics import BY_NAME, hint_at
-    from gpuagent_collector.prices.price import KINDS, PHYSICAL
+    if name is not None and not is_metric(name):
+        from gpuagent_collector.metrics import BY_NAME, hint_at
+        from gpuagent_collector.prices.price import KINDS
 
-    is_price = name and (
-        name in {metric.name for metric in PHYSICAL} or name.startswith(tuple(f"{kind.stem}_" for kind in KINDS))
-    )
-    # A colon precedes a statistic: gpu_power_watts:max.
-    if name is not None and name.partition(":")[0] not in BY_NAME and not is_price:
         # The currency ends the name of a cost.
         costs = [f"{kind.stem}_usd" for kind in KINDS]
         raise MisuseError(f"--metric {name} is unknown; {hint_at(name, [*BY_NAME, *costs])}")
     return name
+
+
+def is_metric(name: str) -> bool:
+    """Return whether a metric has this name, also one that needs prices."""
+    from gpuagent_collector.metrics import BY_NAME
+    from gpuagent_collector.prices.price import KINDS, PHYSICAL
+
+    # A colon precedes a statistic: gpu_power_watts:max.
+    is_price = name in {metric.name for metric in PHYSICAL} or name.startswith(tuple(f"{each.stem}_" for each in KINDS))
+    return is_price or name.partition(":")[0] in BY_NAME
 
 
 def ask_sides_of_files(reader: ReaderOptions, opened: "StreamingReader", asked: dict[str, Any]) -> None:

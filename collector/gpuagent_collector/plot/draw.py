@@ -12,7 +12,7 @@ from gpuagent_collector.answers.scaling import answer as say_scaling
 from gpuagent_collector.answers.scaling_curves import By
 from gpuagent_collector.answers.serving import answer as say_serving
 from gpuagent_collector.answers.serving_curves import choose_study
-from gpuagent_collector.choices import PartKind
+from gpuagent_collector.choices import WHOLE
 from gpuagent_collector.compare.answer import answer as say_comparison
 from gpuagent_collector.compare.choosing import compare_what_differs, say_choice
 from gpuagent_collector.compare.comparison import Request, compare
@@ -200,20 +200,3 @@ def _runs(ask: Ask, request: Request) -> list[Run]:
     runs = find_runs(ask, facet, **request.conditions)
     sides = choose_sides(runs, facet, request.values, request.baseline) if request.values else None
     return [run for run in runs if sides is None or run.side in sides]
-
-
-# Figures that are of no metric, by their names on the command line → the parts they have, why no others, and where
-# those are.
-WHOLE: Mapping[str, tuple[Sequence[PartKind], str, str]] = {
-    "roofline": ((PartKind.GPU, PartKind.RANK), "roofs are of one device", "try --each gpu, --each rank"),
-    "scaling": (
-        (),
-        "a speed-up is of whole runs",
-        "`plot step_seconds --each rank --by parameter:ranks` has each rank",
-    ),
-    "frontier": ((), "energy and cost are of whole runs", "`plot gpu_power_watts --each gpu` has each GPU"),
-    "serving": ((), "latencies are of whole runs", "`plot gpu_power_watts --each gpu` has each GPU"),
-    "because": ((), "its parts are of whole runs", "leave --each out"),
-    "split": ((PartKind.GPU,), "a stack is split over GPUs of one rank", "try --each gpu"),
-    "collectives": ((), "bandwidths are of all ranks together", "`show` has each pair of ranks"),
-}
