@@ -218,7 +218,7 @@ def compute_figures(
     """
     # Each look could have been the last: errors at all of them together are at most alpha (Bonferroni).
     alpha /= layout.looks
-    known = _known_metrics(layout.runs, facts)
+    known = known_metrics(layout.runs, facts)
     primary = _choose_primary(layout, facts, {each.name: each for each in known}, metric)
     tested = layout.blocks if layout.is_compared else ()
     contests = [
@@ -260,7 +260,7 @@ def compute_figures(
     )
 
 
-def _known_metrics(runs: Sequence[Run], facts: Facts) -> tuple[Metric, ...]:
+def known_metrics(runs: Sequence[Run], facts: Facts) -> tuple[Metric, ...]:
     """Return the metrics that are known, with the runs' own unit of work in their units and titles."""
     unit, units = facts.unit(runs, BY_NAME["throughput"]), facts.throughput_units(runs)
     work = "million steps" if units == {STEPS} else "million items or steps" if STEPS in units else "million items"
@@ -523,7 +523,7 @@ def _block_figures(
             find_shifts=partial(shifts, metric),
         )
 
-    known = _known_metrics([run for cell in block.cells for run in cell.runs], facts)
+    known = known_metrics([run for cell in block.cells for run in cell.runs], facts)
     if is_work_unlike(block, facts):
         # A million of one side's units is other work than a million of another's.
         known = tuple(each for each in known if not each.name.startswith(f"{COST_PER_MILLION_ITEMS.stem}_"))

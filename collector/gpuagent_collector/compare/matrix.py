@@ -9,7 +9,7 @@ from itertools import product
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.answer import write_figure
 from gpuagent_collector.compare.comparison import Comparison, Request
-from gpuagent_collector.compare.figures import Figure, make_figure
+from gpuagent_collector.compare.figures import Figure, known_metrics, make_figure
 from gpuagent_collector.metrics import Metric, hint_at
 from gpuagent_collector.present.answer import Answer
 from gpuagent_collector.present.human import Notation, notation
@@ -139,7 +139,9 @@ def tabulate_runs(ask: Ask, chosen: Selection, request: Request, names: Sequence
     counted = [run for run in chosen.runs if run.run_id in facts.metrics]
     parts = load_parts(ask, counted, facts, request.each) if request.each else {}
     lines = []
-    for metric, (row, blocks) in product(_find_metrics(names, facts, request.stats), _find_rows(layout).items()):
+    for metric, (row, blocks) in product(
+        _find_metrics(names, facts, layout.runs, request.stats), _find_rows(layout).items()
+    ):
         cells = [cell for block in blocks for cell in block.cells]
         unit = facts.unit((run for cell in cells for run in cell.runs), metric)
         # The figures of the runs, and then those of each part.
@@ -210,9 +212,9 @@ def stats_in(names: Sequence[str]) -> list[Stat]:
     return [stat for stat in Stat if stat.value in found]
 
 
-def _find_metrics(names: Sequence[str], facts: Facts, stats: Sequence[Stat]) -> list[Metric]:
-    """Return the named metrics, each followed by its further statistics."""
-    known = {metric.name: metric for metric in facts.known}
+def _find_metrics(names: Sequence[str], facts: Facts, runs: Sequence[Run], stats: Sequence[Stat]) -> list[Metric]:
+    """Return the named metrics of the runs, each followed by its further statistics."""
+    known = {metric.name: metric for metric in known_metrics(runs, facts)}
     for name in names:
         if name not in known:
             raise MisuseError(f"the metric {name} is unknown; {hint_at(name, known)}")

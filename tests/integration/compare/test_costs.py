@@ -9,6 +9,7 @@ from gpuagent_collector.answers.scaling import render
 from gpuagent_collector.answers.scaling_curves import study_scaling
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import cost_row
+from gpuagent_collector.compare.matrix import tabulate
 from gpuagent_collector.present.markdown import to_markdown
 from gpuagent_collector.present.rendering import as_table
 from gpuagent_collector.present.table import Table
@@ -78,6 +79,8 @@ def test_costs_of_several_workloads_are_tested_together(store: SyntheticStore) -
     (overall,) = found.costs.overall
     assert overall.is_shown and overall.common is not None and overall.common.estimate == pytest.approx(3.0)
     assert found.costs.primary.title == "Cost per million items or steps"
+    matrix = tabulate(store.ask, found.request, ["cost_per_million_items_usd"], "workload", known=found)
+    assert {line.metric.title for line in matrix.lines} == {"Cost per million items or steps"}
     of_blocks = [cost.metric.title for cost in map(cost_row, found.figures.blocks) if cost]
     assert sorted(of_blocks) == ["Cost per million items", "Cost per million steps"]
     alone = compared(store, prices=prices(ALDER + BIRCH), metric="cost_per_million_items_usd", series=False)
