@@ -12,12 +12,13 @@ from markupsafe import Markup
 from gpuagent_collector import __version__
 from gpuagent_collector.answers import profile, roofline, scaling, serving
 from gpuagent_collector.answers.show import details_table, output_section
-from gpuagent_collector.compare.answer import answer, part_table, value_legend, value_table
+from gpuagent_collector.compare.answer import answer, is_cost_first, part_table, value_legend, value_table
+from gpuagent_collector.compare.because import Because
 from gpuagent_collector.compare.comparison import Comparison, Request
 from gpuagent_collector.compare.figures import BlockFigures, Overall, Row, Test
 from gpuagent_collector.compare.matrix import matrix_table
 from gpuagent_collector.compare.parts import because_panel, because_table
-from gpuagent_collector.compare.tables import metric_legend, metric_table, verdict_legend, verdict_table
+from gpuagent_collector.compare.tables import cost_table, metric_legend, metric_table, verdict_legend, verdict_table
 from gpuagent_collector.json_cells import read_words
 from gpuagent_collector.metrics.result import SERVING
 from gpuagent_collector.present.answer import Bullets
@@ -51,6 +52,10 @@ _PICTURES = (
 )
 
 
+# One of time and one of cost for each block, of two sides.
+_MOST_REASONS = 2 * MOST_BLOCKS
+
+
 def write_answer(report: Report) -> Iterator[Markup]:
     """Yield the same sentences as `collector compare`, the table of tests, and what its words mean."""
     comparison = report.comparison
@@ -60,16 +65,39 @@ def write_answer(report: Report) -> Iterator[Markup]:
         return
     verdicts = verdict_table(comparison)
     pictures = _ratios([_shift(row) for row in verdicts.rows], comparison, at=len(verdicts.columns) - 1)
-    yield table(verdicts.grid(), "Verdicts", pictures=pictures)
+    tables = [table(verdicts.grid(), "Verdicts", pictures=pictures)]
+    if costs := cost_table(comparison):
+        pictures = _ratios([row["cost"].shifts[row["side"]] for row in costs.rows], comparison, at=len(costs.columns))
+        tables.insert(0 if is_cost_first(comparison) else 1, table(costs.grid(), "Costs", pictures=pictures))
+    yield from tables
     yield prose(f"{verdict_legend(comparison).text} {_PICTURES}", class_="quiet")
     headed = ""
-    for because in comparison.reasons[:MOST_BLOCKS]:
+    for because in comparison.reasons[:_MOST_REASONS]:
         name = tell_apart(because.block, comparison.layout.blocks)
         if name != headed:  # the titles of its charts have the sides
             yield heading(f"{name}: where the difference comes from")
         headed = name
         yield chart(draw_panel(because_panel(because, comparison.layout.sides)))
         yield folded("Its parts", table(because_table(because).grid(), f"{name}: parts of the difference"))
+    if others := comparison.reasons[_MOST_REASONS:]:
+        yield prose(read_from(_name_undrawn(others, comparison), report.place), class_="quiet")
+
+
+def _name_undrawn(reasons: Sequence[Because], comparison: Comparison) -> str:
+    """Return which charts of differences are left out, and the command that draws them, if there is one."""
+    request, workloads = comparison.request, {because.block.workload for because in reasons}
+    names = ", ".join(dict.fromkeys(tell_apart(because.block, comparison.layout.blocks) for because in reasons))
+    left_out = f"Not drawn: {counted(len(reasons), 'chart')} of {names}"
+    if request.metric:  # which `plot because` does not take
+        return f"{left_out}."
+    options = {
+        **request.choice,
+        **({"--workload": workloads.pop()} if len(workloads) == 1 else {}),
+        "--baseline": request.baseline,
+        "--prices": request.prices.source if request.prices else None,
+        "-o": "because.png",
+    }
+    return f"{left_out}; to draw what is missing: `{write_command('plot', options, 'because', sides=request.values)}`"
 
 
 def _ratios(shifts: Sequence[Shift | None], comparison: Comparison, *, at: int = 4) -> Pictures:

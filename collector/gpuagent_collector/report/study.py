@@ -10,7 +10,7 @@ from gpuagent_collector.answers import profile, roofline, serving_curves, show
 from gpuagent_collector.answers import scaling_curves as scaling
 from gpuagent_collector.answers.profile_data import traced_runs
 from gpuagent_collector.compare.choosing import compare_what_differs
-from gpuagent_collector.compare.comparison import Comparison, Request
+from gpuagent_collector.compare.comparison import Comparison, Request, cost_row
 from gpuagent_collector.compare.matrix import USUAL_METRICS, Matrix, tabulate
 from gpuagent_collector.query.ask import Ask, Recorder
 from gpuagent_collector.recommend.study import Reasons, find_reasons
@@ -184,7 +184,8 @@ def _matrix(ask: Ask, comparison: Comparison) -> Matrix:
     primary = comparison.figures.primary.name
     # What lacks the metric that others are compared by has its duration.
     lacking = any(all(row.metric.name != primary for row in block.rows) for block in comparison.figures.blocks)
-    wanted = dict.fromkeys((primary, *USUAL_METRICS, *(["run_seconds"] if lacking else [])))
+    costs = [cost.metric.name for cost in map(cost_row, comparison.figures.blocks) if cost]
+    wanted = dict.fromkeys((primary, *costs, *USUAL_METRICS, *(["run_seconds"] if lacking else [])))
     names = [name for name in wanted if name in present]
     request = replace(comparison.request, values=comparison.layout.sides)
     return tabulate(ask, request, names, "workload", known=comparison)

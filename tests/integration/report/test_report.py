@@ -11,6 +11,7 @@ import pytest
 
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Request, compare
+from gpuagent_collector.compare.tables import cost_table
 from gpuagent_collector.prices.files import parse_prices
 from gpuagent_collector.query.guard import Guard, store_relations
 from gpuagent_collector.report import chapters
@@ -78,6 +79,28 @@ def test_answer_and_tables_are_those_of_the_comparison(full_store: SyntheticStor
     assert mnist[-1] == "differs"
     metrics = cells(page.by_id("metrics").all("table")[0])
     assert ["GPU utilisation", "42.9 %", "97.1 %"] in [row[:3] for row in metrics]
+
+
+def test_costs_are_by_workload_beside_the_verdicts_and_in_the_table_of_workloads(full: Report, page: Element) -> None:
+    costs = cost_table(full.comparison)
+    assert costs is not None
+    shown = [[row[:2] for row in cells(each)] for each in page.by_id("answer").all("table")]
+    assert [list(row[:2]) for row in costs.grid().rows] in [rows[1:] for rows in shown]
+    assert not isinstance(full.matrix, Missing)
+    assert "Cost" in {line.metric.group for line in full.matrix.lines}
+
+
+def test_differences_that_are_not_drawn_are_named_with_a_command(
+    full: Report, page: Element, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reasons = len(full.comparison.reasons)
+    assert len(page.by_id("answer").all("figure")) == reasons > 1
+    assert "plot because" not in page.by_id("answer").text
+    monkeypatch.setattr(chapters, "_MOST_REASONS", 1)
+    fewer = parse(render(full)).by_id("answer")
+    assert len(fewer.all("figure")) == 1
+    assert "collector plot because " in fewer.text
+    assert "--prices prices.yaml -o because.png" in fewer.text
 
 
 def test_courses_are_of_the_median_runs_and_begin_where_they_measured(full: Report, page: Element) -> None:
