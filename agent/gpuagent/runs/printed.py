@@ -323,6 +323,8 @@ def _interval(before: Mark, mark: Mark, items_per_step: float | None) -> Interva
         items = timed * mark.values["items_per_second"]
     elif items is None and taken is not None:
         items = taken / (steps or 1)
+    elif items is None and "items_per_second" in mark.values:
+        items = seconds * mark.values["items_per_second"]
     return Interval(
         unix_nano=mark.unix_nano,
         number=mark.step,

@@ -337,3 +337,17 @@ def test_items_that_do_not_grow_are_those_of_each_step(tmp_path: Path) -> None:
     digest = read_slowly(tmp_path, lines, "step {step} samples {items}").digest
     assert digest.units["throughput"] == "items/s"
     assert digest.results["throughput"] == pytest.approx(30.5, rel=0.05)
+
+
+@pytest.mark.parametrize("fields", ["batch {step}: {items_per_second}", "batch {}: {items_per_second}"])
+def test_a_printed_speed_without_a_step_time_is_the_throughput(fields: str, tmp_path: Path) -> None:
+    lines = [b"batch %d: %d images/s\n" % (i, 390 + i % 2 * 20) for i in range(30)]
+    digest = read_slowly(tmp_path, lines, f"{fields} images/s").digest
+    assert digest.units["throughput"] == "items/s"
+    assert digest.results["throughput"] == pytest.approx(400, rel=0.01)
+
+
+def test_counted_items_go_before_a_printed_speed(tmp_path: Path) -> None:
+    lines = [b"%d images, 999 images/s\n" % (i * 8) for i in range(30)]
+    digest = read_slowly(tmp_path, lines, "{items} images, {items_per_second} images/s").digest
+    assert digest.results["throughput"] == pytest.approx(8)
