@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 
 import _duckdb
@@ -16,6 +18,8 @@ import duckdb
 import pyarrow as pa
 
 from gpuagent_collector.errors import StoreError
+from gpuagent_collector.metrics import BY_NAME
+from gpuagent_collector.schema.describe import describe_store
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 # DuckDB's own vector size; larger batches would only hold more rows in memory.
@@ -68,6 +72,8 @@ _FAILED_MIDWAY = (
 # The beginning of DuckDB's messages, such as "Binder Error: ".
 _KIND = re.compile(r"[A-Z][A-Za-z ]{1,30} Error: ")
 _NO_COLUMN = re.compile(r'Referenced column "(.+?)" not found in FROM clause! Candidate bindings: (.+)')
+_NO_COLUMN_OF = re.compile(r'(?:Values list|Table) "(.+?)" does not have a column named "(.+?)"')
+_SELECT_METRIC = "SELECT run_id, value FROM metrics WHERE metric = "
 
 # A value of a statement's `?`; a list for `IN (SELECT unnest(?))`.
 Parameter = str | int | float | Sequence[str] | Sequence[int] | None
@@ -129,6 +135,7 @@ class Execution:
         self._ends_at = time.monotonic() + seconds
         self._on_short = on_short or self.evict
         self._on_stuck = on_stuck
+        self._sql = ""
         self._cursor: duckdb.DuckDBPyConnection | None = None
         self._rows: pa.RecordBatchReader | None = None
         self._in_use = threading.Lock()
@@ -152,6 +159,7 @@ class Execution:
             QueryMemoryError: it needs too much memory.
             QueryCancelledError: `cancel` was called.
         """
+        self._sql = sql
         with self._hold_open():
             self._cursor = cursor = self._connect()
             self._watcher = threading.Thread(target=self._interrupt_when_due, args=(cursor,), daemon=True)
@@ -213,10 +221,10 @@ class Execution:
                 yield
             except (duckdb.Error, OSError) as error:
                 self.check()
-                raise _to_error(str(error)) from error
+                raise _to_error(str(error), self._sql) from error
             except UnicodeDecodeError as error:  # of DuckDB's message, which cuts a text in the middle of a character
                 self.check()
-                raise _to_error(error.object.decode(errors="replace")) from error
+                raise _to_error(error.object.decode(errors="replace"), self._sql) from error
 
     def check(self) -> None:
         """Raise the error of a statement that must stop, if it must."""
@@ -304,7 +312,7 @@ def return_memory() -> None:
         control(_PURGE_ALL_ARENAS, None, None, None, 0)
 
 
-def _to_error(message: str) -> GpuAgentError:
+def _to_error(message: str, sql: str) -> GpuAgentError:
     """Return the error for DuckDB's message: its first paragraph, which can hold a `Did you mean`, in our words."""
     words = " ".join(message.split("\n\n")[0].split())
     kind, _, reason = words.partition(" Error: ") if _KIND.match(f"{words} ") else ("", "", words)
@@ -315,5 +323,36 @@ def _to_error(message: str) -> GpuAgentError:
     if "Could not read enough bytes" in reason or "Corrupt database file" in reason:
         return StoreError(f"the store is damaged or cut short: {reason}", "`collector check` lists what can be read")
     if match := _NO_COLUMN.fullmatch(reason):
-        return MisuseError(f"there is no column {match[1]}; similar: {match[2].replace(chr(34), '')}")
+        known = [candidate.rpartition(".")[2] for candidate in re.findall('"(.+?)"', match[2])]
+        return MisuseError(f"there is no column {match[1]}; {_hint_at_column(match[1], known, sql)}")
+    if match := _NO_COLUMN_OF.fullmatch(reason):
+        hint = _hint_at_column(match[2], _columns_of(match[1], sql), sql)
+        return MisuseError(f"there is no column {match[2]} in {match[1]}; {hint}")
     return MisuseError(reason[:1].lower() + reason[1:].replace("!", ";" if "Did you" in reason else "."))
+
+
+def _hint_at_column(name: str, known: Sequence[str], sql: str) -> str:
+    """Return how `sql` can ask for a column that is missing: by a similar name of `known`, or elsewhere."""
+    hints = []
+    if similar := get_close_matches(name.lower(), dict.fromkeys(known)):
+        hints.append(f"similar: {', '.join(similar)}")
+    if f'"{name}"' in sql:
+        text = name.replace("'", "''")
+        hints.append(f"a text stands in single quotes: '{text}'")
+    elif name in BY_NAME:
+        hints.append(f"it is a metric: {_SELECT_METRIC}'{name}'")
+    elif not similar and name in _columns()["runs"]:
+        hints.append("it is in runs, which is joined by run_id")
+    return "; ".join(hints) or "`collector schema TABLE` lists those of a table"
+
+
+def _columns_of(named: str, sql: str) -> Sequence[str]:
+    """Return the columns of a table that `sql` names, by its own name or an alias; none of a part of the statement."""
+    tables = re.findall(rf"\b(\w+)\s+(?:AS\s+)?{re.escape(named)}\b", sql, re.IGNORECASE)
+    return next((_columns()[table] for table in (named, *map(str.lower, tables)) if table in _columns()), ())
+
+
+@cache
+def _columns() -> dict[str, list[str]]:
+    """Return the columns of each table and view."""
+    return {table.name: [each.column for each in table.columns] for table in describe_store()}

@@ -166,7 +166,15 @@ def test_a_query_that_needs_too_much_memory_says_so() -> None:
 @pytest.mark.parametrize(
     ("sql", "words"),
     [
-        ("SELECT stat FROM runs", "there is no column stat; similar: status,"),
+        ("SELECT stat FROM runs", "there is no column stat; similar: status"),
+        ("SELECT r.stat FROM runs AS r", "there is no column stat in r; similar: status"),
+        ("SELECT x.stat FROM (FROM runs) x", "there is no column stat in x; `collector schema"),
+        (
+            'FROM runs WHERE platform = "it\'s on"',
+            "there is no column it's on; a text stands in single quotes: 'it''s on'",
+        ),
+        ("SELECT throughput FROM runs", "there is no column throughput; it is a metric: SELECT run_id, value FROM"),
+        ("SELECT workload FROM metrics", "there is no column workload; it is in runs"),
         # In rare cases DuckDB tells no reason.
         ("SELECT 'x'::INT", ("could not convert string 'x' to INT32", FAILED_MIDWAY)),
         (
