@@ -405,7 +405,8 @@ def _facts(ranking: Ranking, reasons: Sequence[Reasons]) -> dict[str, Any]:
 
 def _data(ranking: Ranking, reasons: Sequence[Reasons], by: str) -> Table:
     block, bounds = ranking.block, {one.side: one.bounds for one in reasons}
-    units = {one.name: one.unit for one in ranking.criteria}
+    criteria = {one.name: one for one in ranking.criteria}
+    cost = criteria.get("cost")
 
     def percent(at: int, standing: Standing) -> float | None:
         return bounds[standing.side][at].percent
@@ -417,8 +418,12 @@ def _data(ranking: Ranking, reasons: Sequence[Reasons], by: str) -> Table:
         Column("side"),
         _NUMBER,
         Column("place"),
-        *(Column(name, value=f"medians.{name}") for name in ("time", "energy", "cost")),
-        Column("cost_unit", value=lambda _standing: units.get("cost")),
+        *(Column(name, value=f"medians.{name}") for name in ("time", "energy")),
+        # Of time and energy, in seconds and joules.
+        Column("per", value=lambda _standing: criteria["time"].per),
+        Column("cost", value="medians.cost"),
+        Column("cost_unit", value=lambda _standing: cost and cost.unit),
+        Column("cost_per", value=lambda _standing: cost and cost.per),
         *_SCORE,
     ]
     for at, bound in enumerate(reasons[0].bounds):

@@ -179,6 +179,7 @@ def test_csv_of_a_recommendation_has_a_line_for_each_side(call: Collector) -> No
     best, second, third = as_csv(call, *RECOMMEND, "--weigh", "cost")
     assert [one["side"] for one in (best, second, third)] == ["gke-l4", "gke-t4", "gke-a100"]
     assert (best["score"], best["cost"], best["cost_unit"], best["bound_by"]) == ("", "0.25", "USD", "compute")
+    assert (best["per"], best["cost_per"]) == ("item", "million items")
     assert (third["place"], third["verdict"], third["launch_percent"]) == ("3", "differs", "77")
     assert float(third["score"]) == pytest.approx(1.111 / 0.25, rel=1e-3)
 
