@@ -5,7 +5,7 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -22,11 +22,12 @@ from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_collector.present.statuses import STATUSES, WARMS_UP
 from gpuagent_common.cli import MOST, NAME
 from gpuagent_common.errors import MisuseError
-from gpuagent_common.text import harmless
+from gpuagent_common.text import counted, harmless
 from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
     from gpuagent_collector.prices.price import Prices
+    from gpuagent_collector.query.reader import StreamingReader
 
 
 _EXAMPLES = """\b
@@ -77,27 +78,22 @@ def command(
     if names and output_format is OutputFormat.TABLE:
         _describe(names, reader, show_sql=show_sql, prices=prices, is_ending_known=is_ending_known)
         return
-    from gpuagent_collector.runs.find import say_present
     from gpuagent_collector.runs.listing import runs_sql
 
     named = {"workload": workload, "platform": platform, "experiment": experiment}
-    sql = runs_sql({**named, "status": status}, limit, of_parts=parts, names=names)
+    filters = {**named, "status": status}
+    sql = runs_sql(filters, limit, of_parts=parts, names=names)
     if show_sql:
         click.echo(sql, err=True)
     with reader.open() as store:
         table = store.sql(sql)
-        wrong = {column: value for column, value in named.items() if value is not None and not table.num_rows}
-        for column, value in wrong.items():
-            query = f"SELECT DISTINCT {column} FROM runs WHERE {column} IS NOT NULL ORDER BY {column}"  # noqa: S608
-            known = [str(name) for name in store.sql(query).column(0).to_pylist()]
-            if value not in known:
-                raise MisuseError(f"no run has the {column} {value}; {say_present(known)}")
+        none = "" if table.num_rows else _explain_none(store, filters, reader.words, of_parts=parts)
     if output_format is not OutputFormat.TABLE:
         from gpuagent_collector.present.data import print_table
 
         print_table(table, output_format)
-    elif not table.num_rows:
-        click.echo("no runs on several nodes" if parts else "no runs; start one with: gpuagent run mnist")
+    elif none:
+        click.echo(none)
     else:
         from gpuagent_collector.present.terminal import plain_console, print_list
         from gpuagent_collector.runs.listing import part_columns, run_columns
@@ -109,6 +105,31 @@ def command(
             click.echo(f"all ran: {harmless(words)}", err=True)
         if len(rows) == limit:
             click.echo(f"the newest {limit}; --limit shows more", err=True)
+
+
+def _explain_none(
+    store: "StreamingReader", filters: Mapping[str, str | None], place: Sequence[str], *, of_parts: bool
+) -> str:
+    """Return why no run is listed, and a command that lists some or makes one.
+
+    Raises MisuseError: no run has a name that the filters ask for.
+    """
+    from gpuagent_collector.runs.find import say_present
+    from gpuagent_collector.runs.words import read_from
+
+    given = {column: value for column, value in filters.items() if value is not None}
+    for column in [column for column in given if column != "status"]:
+        query = f"SELECT DISTINCT {column} FROM runs WHERE {column} IS NOT NULL ORDER BY {column}"  # noqa: S608
+        known = [str(name) for name in store.sql(query).column(0).to_pylist()]
+        if given[column] not in known:
+            raise MisuseError(f"no run has the {column} {given[column]}; {say_present(known)}")
+    number = store.sql("SELECT count(*) FROM runs").column(0)[0].as_py()
+    if not number:
+        return "no runs; start one with: gpuagent run mnist"
+    conditions = " and ".join(f"the {column} {value}" for column, value in given.items())
+    which = " and ".join(["is on several nodes"] * of_parts + [f"has {conditions}"] * bool(given))
+    said = f"no run {which}; the store has {counted(number, 'run')}: `collector runs`"
+    return read_from(harmless(said), place)
 
 
 def _describe(

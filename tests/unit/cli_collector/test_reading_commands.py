@@ -324,6 +324,15 @@ def test_runs_can_be_filtered(collector: Collector, store: str, options: tuple[s
     assert [row["run_id"] for row in json.loads(outcome.out)] == runs
 
 
+def test_filters_that_no_run_meets_are_named_with_a_command_that_lists_the_stored_runs(
+    collector: Collector, store: str
+) -> None:
+    said = collector("runs", "--status", "lost", "--workload", "mnist", "--store", store).out
+    assert {"mnist", "lost"} <= set(said.replace(";", "").split())
+    assert f"collector runs --store {store}" in said
+    assert "4 runs" in said
+
+
 def test_runs_can_be_filtered_by_every_status(collector: Collector, store: str) -> None:
     for status in STATUSES:
         assert collector("runs", "--status", status, "--store", store).code == 0
