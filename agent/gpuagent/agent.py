@@ -213,6 +213,7 @@ class Agent:
         server = loop.start(serve(AgentServicer(self.planner, self.runner, self.status), self._socket)).result()
         self._cleanup.callback(self._socket.unlink, missing_ok=True)
         self._cleanup.callback(lambda: loop.start(server.stop(grace=1.0)).result())
+        self._cleanup.callback(self.runner.begin_stop)
         self._has_started = True
 
     def stop(self) -> None:

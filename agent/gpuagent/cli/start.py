@@ -86,7 +86,9 @@ def command(allow_commands: bool, metrics: str | None, **options: Any) -> None:
                 click.echo(f"gpuagent: {counted(waiting, 'waiting message')} delivered", err=True)
                 waiting = 0
         notify("STOPPING=1")
-        click.echo("gpuagent: stopping, once the collector has the last messages", err=True)
+        runs = len(agent.runner.active())
+        cancels = f"cancelling {counted(runs, 'run')} and " * bool(runs)
+        click.echo(f"gpuagent: {cancels}stopping, once the collector has the last messages", err=True)
     report_undelivered(agent)
     raise_failure(agent)
 

@@ -159,6 +159,8 @@ class Execution:
         self.directory = directory
         self._happened: queue.SimpleQueue[RunStatus | None] = queue.SimpleQueue()
         self._cancelled = threading.Event()
+        # Why it was cancelled; empty: somebody asked for that.
+        self._why_cancelled = ""
         self._ended = threading.Event()
         # The process from which the program descends; None: not started yet, or not found.
         self.root_pid: int | None = None
@@ -175,8 +177,10 @@ class Execution:
         self.left: tuple[int, Sequence[str]] = (0, ())
         self._oom_kills_before: int | None = None
 
-    def cancel(self) -> None:
-        """Stop the run; it ends as cancelled."""
+    def cancel(self, reason: str = "") -> None:
+        """Stop the run; it ends as cancelled, for a reason unless somebody asked for that."""
+        if not self._cancelled.is_set():
+            self._why_cancelled = reason
         self._cancelled.set()
         self._happened.put(RunStatus.CANCELLED)
 
@@ -187,7 +191,7 @@ class Execution:
             for name in () if self.plan.job.elsewhere else self.plan.interference:
                 problem = self._start_beside(name, beside)
                 if self._cancelled.is_set():
-                    return RunUpdate(status=RunStatus.CANCELLED)
+                    return RunUpdate(status=RunStatus.CANCELLED, reason=self._why_cancelled)
                 if problem:
                     return RunUpdate(status=RunStatus.FAILED, reason=problem)
             plan = self.plan
@@ -224,7 +228,9 @@ class Execution:
         plan, changes = self.plan, self.changes
         code = plan.environment.exit_code(client_code)
         end = RunUpdate(status=happened or (RunStatus.FAILED if code else RunStatus.SUCCEEDED), exit_code=code)
-        if end.status == RunStatus.TIMED_OUT:
+        if end.status == RunStatus.CANCELLED:
+            end.reason = self._why_cancelled
+        elif end.status == RunStatus.TIMED_OUT:
             end.reason = f"stopped after {plan.asked.timeout_seconds:g} s, its timeout"
         elif end.status == RunStatus.FAILED:
             end.reason = self._explain(client_code, self.directory) or (

@@ -85,6 +85,7 @@ class Runner:
         # Listeners of those in `_executions` that have not begun.
         self._waiting: dict[str, Listener] = {}
         self._closed = False
+        self._is_stopping = False
 
     @property
     def is_busy(self) -> bool:
@@ -169,10 +170,11 @@ class Runner:
             waiting = [(run, self._waiting.pop(run.plan.run_id)) for run in wanted if run.plan.run_id in self._waiting]
             for execution, _ in waiting:
                 del self._executions[execution.plan.run_id]
+        reason = "the agent was stopped" if self._is_stopping else ""
         for execution in wanted:
-            execution.cancel()
+            execution.cancel(reason)
         for execution, listener in waiting:
-            self._record(execution, RunUpdate(status=RunStatus.CANCELLED), listener)
+            self._record(execution, RunUpdate(status=RunStatus.CANCELLED, reason=reason), listener)
             if not execution.plan.job.elsewhere:
                 self._tails.close(execution.plan.run_id)
 
@@ -183,6 +185,10 @@ class Runner:
             if stop.is_set():
                 self.cancel([execution.plan.run_id])
             self._execute(execution, listener)
+
+    def begin_stop(self) -> None:
+        """Give the runs that are cancelled from now on the agent's stop as their reason."""
+        self._is_stopping = True
 
     def close(self) -> None:
         """Cancel all runs, and let `run` return."""

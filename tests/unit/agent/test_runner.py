@@ -129,6 +129,22 @@ def test_runs_go_one_after_the_other_and_cancelling_reaches_running_and_queued_o
     assert node.states("second") == ["queued", "cancelled"]
 
 
+def test_runs_that_a_stop_of_the_agent_cancels_have_it_as_their_reason(node: Node) -> None:
+    plans = [plan("time.sleep(60)", name) for name in ("asked", "first", "second")]
+    node.runner.submit(plans, node.updates.put)
+    node.until("running")
+    node.runner.cancel(["asked"])
+    reasons = {"asked": node.until("cancelled").reason}
+    node.until("running")
+    node.runner.begin_stop()
+    node.runner.close()
+    reasons |= {(update := node.until("cancelled")).run_id: update.reason for _ in range(2)}
+    assert reasons == {"asked": "", "first": "the agent was stopped", "second": "the agent was stopped"}
+    node.pipeline.flush()
+    stored = {row["run_id"]: row.get("reason") for row in node.rows("run_states") if row["status"] == "cancelled"}
+    assert {run_id: reason or "" for run_id, reason in stored.items()} == reasons
+
+
 def test_interference_reaches_its_load_before_the_run_and_is_stored(node: Node) -> None:
     code = "print(open(os.environ['GPUAGENT_RUN_DIR'] + '/with-burn/events.0.0.jsonl').read().count('measure'))"
     node.runner.submit([plan(code, interference={"burn": [sys.executable, "-c", BURN]})], node.updates.put)
