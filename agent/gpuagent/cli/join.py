@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -10,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuagent.cli.options import CLIENT_CERTIFICATE_OPTIONS, check_address, identity_options
+from gpuagent.cli.options import CLIENT_CERTIFICATE_OPTIONS, check_address, find_node_name, identity_options
 from gpuagent.delivery.joined import MAX_JOIN_CHARACTERS, Joined
 from gpuagent_common.connection import tls_files
 from gpuagent_common.errors import GpuAgentError, MisuseError
-from gpuagent_common.naming import check_name
 from gpuagent_common.waiting import waiting_for
 
 if TYPE_CHECKING:
@@ -62,7 +60,7 @@ def command(
     check_address(address, "join")
     text = _join_text(join_file)
     _, node_uuid = find_node(spool, node_id)
-    name = check_name(node_name or os.uname().nodename, "--node-name")
+    name = find_node_name(node_name, node_id)
     with tempfile.TemporaryDirectory(prefix="gpuagent-join-") as folder:
         tried = Joined(folder=Path(folder) / "tried")
         tried.keep(address, text)

@@ -170,13 +170,20 @@ PYTHON_OPTION = click.option(
 )
 
 _NODE_ID_HELP = "Identity of the node, any text, where /etc/machine-id is not unique."
-_NODE_NAME_HELP = "Name of the node, where the host name is a pod's."
+_NODE_NAME_HELP = "Name of the node."
 _DELIVER_HELP = "On exit, wait up to SECONDS for delivery to finish, or fail."
 _JOB_HELP = "With --nodes: the secret that identifies the run, the same everywhere."
 
 _IDENTITY_OPTIONS = (
     env_option("--node-id", "GPUAGENT_NODE_ID", type=NAME, metavar="NAME", help=_NODE_ID_HELP),
-    env_option("--node-name", "GPUAGENT_NODE_NAME", type=NAME, metavar="NAME", help=_NODE_NAME_HELP),
+    env_option(
+        "--node-name",
+        "GPUAGENT_NODE_NAME",
+        type=NAME,
+        metavar="NAME",
+        help=_NODE_NAME_HELP,
+        show_default="--node-id, or the host's name",
+    ),
 )
 
 _AGENT_OPTIONS = (
@@ -233,6 +240,14 @@ identity_options = _decorator((SPOOL_OPTION, *_IDENTITY_OPTIONS))
 run_options = _decorator((common_run_options(beside={"shell_complete": complete_interference}), *_OWN_RUN_OPTIONS))
 
 
+def find_node_name(name: str | None, node_id: str | None) -> str:
+    """Return the node's name: the given one, else its given identity, as clones of a machine share their host's name.
+
+    Raises MisuseError: it is too long, or not printable.
+    """
+    return check_name(name or node_id or os.uname().nodename, "--node-name" if name or not node_id else "--node-id")
+
+
 def agent_config(options: dict[str, Any], *, allow_commands: bool) -> "AgentConfig":
     """Remove the options of `agent_options` from `options`; return them as an AgentConfig.
 
@@ -249,7 +264,7 @@ def agent_config(options: dict[str, Any], *, allow_commands: bool) -> "AgentConf
         token_file=token_file,
         tls=tls,
         platform=check_name(options.pop("platform") or os.uname().nodename.partition(".")[0], "--platform"),
-        node_name=check_name(options.pop("node_name") or os.uname().nodename, "--node-name"),
+        node_name=find_node_name(options.pop("node_name"), options["node_id"]),
         labels=labels,
         rate_hz=options.pop("rate_hz"),
         spool=options.pop("spool"),

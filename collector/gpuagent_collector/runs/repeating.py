@@ -209,7 +209,8 @@ def repeat_layout(ask: Ask, layout: Layout, needed: int | None = None) -> str | 
 
 def are_elsewhere(nodes: Iterable[str | None]) -> bool:
     """Return whether nodes are all known, and this machine is none of them."""
-    return {None, os.uname().nodename, os.environ.get("GPUAGENT_NODE_NAME")}.isdisjoint(nodes)
+    own = {os.uname().nodename, *map(os.environ.get, ("GPUAGENT_NODE_ID", "GPUAGENT_NODE_NAME"))}
+    return {None, *own}.isdisjoint(nodes)
 
 
 def find_recorded(ask: Ask, run_ids: Iterable[str]) -> Recorded:
