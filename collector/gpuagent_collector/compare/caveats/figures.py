@@ -184,7 +184,8 @@ def far_from_repeats(evidence: Evidence) -> Iterator[Caveat]:
         name = block.workload if "all" in evidence.layout.facet.names else cell.side
         known = np.flatnonzero(~np.isnan(evidence.facts.column(cell.runs, metric.name)))
         odd = [cell.runs[known[index]] for index in outliers(evidence.facts.values(cell.runs, metric.name))]
-        if odd:
+        # More are a spread of their own, such as that of a coarse clock.
+        if 0 < len(odd) <= known.size / 4:
             yield Caveat(
                 code="outliers",
                 text=f"{spoken(metric, None)} is far from the others of {name} in repeat "
