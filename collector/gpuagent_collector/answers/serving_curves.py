@@ -212,7 +212,7 @@ def study_serving(
         MisuseError: a facet, value, workload or experiment is unknown.
         GpuAgentError: no run measured a server.
     """
-    chosen = choose_runs(ask, request, find_facet("workload"), known=known)
+    chosen = _join_addresses(choose_runs(ask, request, find_facet("workload"), known=known))
     groups: dict[tuple[str, str], dict[float, Block]] = defaultdict(dict)
     for block in chosen.layout.blocks:
         found = _load(block.parameters)
@@ -251,6 +251,26 @@ def study_serving(
         search=search,
         searched=searched,
     )
+
+
+def _join_addresses(chosen: Selection) -> Selection:
+    """Return the runs without the address of their server, where each side has one of its own; else as they are."""
+    layout, alike = chosen.layout, defaultdict[str, list[Block]](list)
+    served = [block for block in layout.blocks if "url" in block.parameters]
+    asked = {(cell.side, block.parameters["url"]) for block in served for cell in block.cells}
+    if len({side for side, _ in asked}) < len(asked) or len({url for _, url in asked}) < 2:
+        return chosen
+    for block in served:
+        rest = replace(block, parameters={**block.parameters, "url": None})
+        alike[json.dumps([rest.row, rest.workload, rest.settings], sort_keys=True)].append(rest)
+    places = {side: place for place, side in enumerate(layout.sides)}
+    blocks = [block for block in layout.blocks if "url" not in block.parameters]
+    for same in alike.values():
+        cells = (cell for block in same for cell in block.cells)
+        in_order = sorted(cells, key=lambda cell: places.get(cell.side, len(places)))
+        blocks.append(replace(same[0], cells=tuple(in_order)))
+    runs = [replace(run, parameters=json.dumps({**json.loads(run.parameters), "url": None})) for run in chosen.runs]
+    return replace(chosen, layout=replace(layout, blocks=tuple(blocks)), runs=runs)
 
 
 # Neighbouring loads further apart than by this factor leave the limit between them open.

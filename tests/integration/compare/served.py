@@ -18,9 +18,13 @@ def add_served(
     ttft: float,
     repeat: int,
     command: Sequence[str] = (),
+    url: str | None = None,
     **more: Any,
 ) -> None:
-    parameters = {"rate": rate, "server": server, "serve": f"start {server}", "input": "256", "slo-ttft": 200.0}
+    parameters: dict[str, Any] = {"rate": rate, "server": server, "serve": f"start {server}"}
+    parameters |= {"input": "256", "slo-ttft": 200.0}
+    if url:
+        parameters |= {"serve": None, "url": url}
     if server == "unnamed":
         parameters["server"] = None
     request = {"workload": "serve-load", "experiment": "e", "repeat": repeat, "parameters": parameters}

@@ -243,6 +243,21 @@ def test_servers_of_one_platform_are_compared_without_being_asked(served: Synthe
         assert answer_serving(served.ask, by=by, **asked).heading == "Serving by parameter:server: a, b"
 
 
+@pytest.mark.parametrize(
+    ("ports", "curves"), [((8000,), [["farm", "lab"]]), ((8000, 8001), [["farm"], ["farm"], ["lab"], ["lab"]])]
+)
+def test_an_address_that_a_platform_has_for_itself_is_no_setting(
+    store: SyntheticStore, ports: tuple[int, ...], curves: list[list[str]]
+) -> None:
+    nodes = {name: store.node(name, name, gpus=["NVIDIA L4"]) for name in ("lab", "farm")}
+    for repeat in range(1, 8):
+        for name, node in nodes.items():
+            store.next_run(node)
+            for port in ports:
+                add_served(store, node, "unnamed", 4, 0.1, repeat, url=f"http://{name}:{port}")
+    assert sorted([*curve.points] for curve in study(store, by="platform").curves) == curves
+
+
 def test_every_format_has_every_point(served: SyntheticStore) -> None:
     rendering = render(study(served))
     lines = list(rendering.lines())
