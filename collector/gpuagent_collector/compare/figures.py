@@ -125,7 +125,7 @@ class Overall:
 
     @property
     def verdict(self) -> Verdict | None:
-        """What all blocks together show; None: they have no common ratio, and a mean is not tested."""
+        """The verdict on all blocks together; None: they have no common ratio, and a mean is not tested."""
         if self.is_equal:
             return Verdict.EQUAL
         if self.common is None or self.is_shown:
