@@ -76,7 +76,7 @@ _OPTIONS = {
     ),
     "items_per_step": _option(
         "--items-per-step",
-        "Samples or tokens of a program's step, or its option with them, such as batch-size.",
+        "Samples or tokens of a step, or the option that has them.",
         metavar="N|OPTION",
         type=_Items(),
     ),
