@@ -539,7 +539,7 @@ def _match_command(command: Command, others: Sequence[Command]) -> str:
 
 
 def _repeat(history: History) -> tuple[str | None, int | None]:
-    """Return the command that goes on with the histories of one node, or with the first of many, and then how often.
+    """Return the command that goes on with the histories of this node, or with the first one, and then how often.
 
     The number is that of the runs which the first one lacks; None: all are repeated as often as is usual.
     """
@@ -548,13 +548,10 @@ def _repeat(history: History) -> tuple[str | None, int | None]:
     first, recorded = history.series[0], history.recorded
     nodes = [one.node for one in history.same_work]
     missing = history.least - min(one.levels[0].runs for one in history.same_work)
-    launch = recorded.launch_command(first.command, first.workload, missing, nodes)
-    if not launch or len(history.first_work) > 1:
-        every = recorded.repeat_command([one.command for one in history.first_work], first.workload)
-        if every:
-            return every, None
-    if launch:
+    if launch := recorded.launch_command(first.command, first.workload, missing, nodes):
         return launch, missing
+    if every := recorded.repeat_command([one.command for one in history.first_work], first.workload):
+        return every, None
     missing = history.least - first.levels[0].runs
     return recorded.repeat_command([first.command], first.workload, missing), missing
 

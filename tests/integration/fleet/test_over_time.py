@@ -96,17 +96,20 @@ def test_levels_of_unlike_work_have_no_range(tmp_path: Path) -> None:
     assert "items/s to" not in unlike
 
 
-def test_of_many_settings_a_history_makes_the_runs_that_the_first_lacks(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("programs", "missing"), [("ab", 2), ("abcdef", 3)])
+def test_of_several_settings_a_history_makes_the_runs_that_the_first_lacks(
+    tmp_path: Path, programs: str, missing: int
+) -> None:
     with synthetic(tmp_path / "runs.duckdb") as store:
         node = store.node("spruce", "lab")
-        for number, program in enumerate(("a", "b", "c", "d", "e", "f")):
+        for number, program in enumerate(programs):
             own: dict[str, Any] = {"workload": "tools", "parameters": {}, "command": json.dumps([program, "file"])}
             for _ in range(7 - number):
                 store.next_run(node, **own)
         rendered = render(study_history(store.ask, HistoryRequest()))
     # By its agent, since it is not this node.
-    assert rendered.next == "collector launch --on node=spruce --repeat 3 --wait --name tools -- a file"
-    assert rendered.text.endswith("The next command makes 3 more runs of the first setting on spruce.")
+    assert rendered.next == f"collector launch --on node=spruce --repeat {missing} --wait --name tools -- a file"
+    assert rendered.text.endswith(f"The next command makes {missing} more runs of the first setting on spruce.")
 
 
 def test_a_change_has_the_warnings_of_its_own_runs(tmp_path: Path) -> None:
