@@ -253,11 +253,11 @@ class _Launch:
         try:
             chosen = choose_agents(agents, self.targets, self.spread)
         except GpuAgentError:
-            from gpuagent_collector.launching.show import AGENT_COLUMNS
+            from gpuagent_collector.launching.show import agent_columns
             from gpuagent_collector.present.terminal import plain_console, print_list
 
             if agents:
-                print_list(AGENT_COLUMNS, [{"agent": agent} for agent in agents], plain_console(sys.stderr))
+                print_list(agent_columns(agents), [{"agent": agent} for agent in agents], plain_console(sys.stderr))
             raise
         accepted, refusals = offer_work(chosen, self.spread, send)
         nodes: dict[str, list[str]] = {}

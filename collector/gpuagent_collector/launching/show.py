@@ -1,7 +1,8 @@
 """Displays of launched work on stderr (a table in a terminal, lines anywhere else), and columns of lists."""
 
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 
@@ -10,6 +11,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from gpuagent_collector.launching.agents import Agent
 from gpuagent_collector.launching.progress import ExperimentProgress, RunProgress
 from gpuagent_collector.present.human import age, duration
 from gpuagent_collector.present.statuses import STATUSES
@@ -77,8 +79,8 @@ _LIVE_EXPERIMENT_COLUMNS = (
     ListColumn(title="now", show=lambda row: row["work"].state.doing or None, rank=6, max_width=40, below=True),
 )
 
-# Rows are {"agent": Agent}.
-AGENT_COLUMNS = (
+# Columns of the list of agents, whose rows are {"agent": Agent}.
+_AGENT = (
     ListColumn(title="node", show=lambda row: row["agent"].node, rank=0, max_width=36),
     ListColumn(title="platform", show=lambda row: row["agent"].platform, rank=1),
     ListColumn(
@@ -92,6 +94,17 @@ AGENT_COLUMNS = (
     ListColumn(title="takes", show=lambda row: "any command" if row["agent"].allows_commands else "workloads", rank=5),
     ListColumn(title="agent", show=lambda row: row["agent"].version, rank=6),
 )
+
+
+def agent_columns(agents: Sequence[Agent]) -> Sequence[ListColumn]:
+    """Return the columns of the list of agents; other nodes with one name have their UUIDs, which --on takes too."""
+    names = Counter(name for name, _ in {(agent.node, agent.node_uuid) for agent in agents})
+
+    def show(row: Mapping[str, Agent]) -> str | None:
+        return row["agent"].node_uuid if names[row["agent"].node] > 1 else None
+
+    identity = ListColumn(title="identity", show=show, rank=1)
+    return [_AGENT[0], *([identity] if max(names.values(), default=0) > 1 else []), *_AGENT[1:]]
 
 
 def open_display() -> "AbstractContextManager[Lines | LiveTable]":

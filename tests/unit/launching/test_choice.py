@@ -1,6 +1,9 @@
+from dataclasses import replace
+
 import pytest
 
 from gpuagent_collector.launching.agents import Agent, Spread, Target, choose_agents
+from gpuagent_collector.launching.show import agent_columns
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 
@@ -39,6 +42,19 @@ def test_several_agents_need_a_choice_and_no_agent_is_an_error() -> None:
         chosen("platform=x", "node=y")
     with pytest.raises(GpuAgentError, match="node: gpuagent start"):
         choose_agents([], [], Spread.ONE)
+
+
+def test_nodes_of_one_name_are_listed_with_what_chooses_between_them() -> None:
+    twins = [agent("pod-1", "openshift"), replace(agent("pod-2"), hostname="pod-1")]
+    shown = {each.node_uuid: [column.show({"agent": each}) for column in agent_columns(twins)] for each in twins}
+    for own, cells in shown.items():
+        assert own in cells
+        assert choose_agents(twins, [Target.parse(f"node={own}")], Spread.ONE) == [
+            each for each in twins if each.node_uuid == own
+        ]
+    # Two agents of one node are no two nodes.
+    beside = replace(twins[0], session_uuid="beside")
+    assert len(agent_columns([twins[0], beside])) < len(agent_columns(twins))
 
 
 @pytest.mark.parametrize("text", ["", "gpu-1", "platform", "platform=", "host=x", "label=x", "label.=x", "node=a,,"])
