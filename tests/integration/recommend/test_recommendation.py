@@ -71,6 +71,21 @@ def test_cost_and_weights_choose_another_platform_and_the_pareto_set_has_both(st
     assert "does best by time (weight 1) and cost (weight 2) on alder: 1 ms per item, 0.278 USD per million" in said
 
 
+def test_settings_with_other_best_sides_are_named(store: SyntheticStore) -> None:
+    nodes = {name: store.node(f"{name}-node", name) for name in ("alder", "birch")}
+    for repeat, (size, ratio), name in product(range(5), ((32, 1.25), (64, 2.5)), nodes):
+        rate = 1000.0 * (ratio if name == "birch" else 1.0) + repeat
+        store.next_run(nodes[name], parameters={"batch_size": size}, throughput=rate, sampled=False)
+    prices = parse_prices(
+        b"- {platform: alder, currency: USD, instance_hour: 1}\n- {platform: birch, currency: USD, instance_hour: 2}",
+        "p.yaml",
+    )
+    said = answer(recommended(store, None, prices=prices))
+    assert said.startswith(
+        "The setting decides where mnist costs least (on alder: mnist batch_size=32; on birch: mnist batch_size=64). "
+    )
+
+
 def test_the_time_and_cost_of_programs_that_count_steps_are_those_of_a_step(store: SyntheticStore) -> None:
     alternate(store, second={"throughput": 2000.0})
     for row in store.rows["results"]:
