@@ -15,7 +15,7 @@ from typing import Any
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.caveats import find_disturbances
 from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
-from gpuagent_collector.metrics import BY_NAME, Metric, hint_at
+from gpuagent_collector.metrics import BY_NAME, ITEMS, Metric, hint_at
 from gpuagent_collector.present.answer import Answer, Caveat, Legend, Section
 from gpuagent_collector.present.human import change, in_unit, notation, significant
 from gpuagent_collector.present.table import Column, Table
@@ -78,7 +78,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Like runs of one node over time.
+    """Like runs of one node over time, with their throughput in one unit.
 
     Attributes:
         command: that of a program of the user's own, of its last run; paths may be others in the other runs.
@@ -143,15 +143,16 @@ class History:
 
     @property
     def first_work(self) -> tuple[Series, ...]:
-        """The series of the work and node of the first one, which new runs continue."""
+        """The series of the work, node and unit of the first one, which new runs continue."""
         first = self.series[0]
-        work = (first.workload, first.parameters, first.node)
-        return tuple(one for one in self.series if (one.workload, one.parameters, one.node) == work)
+        work = (first.workload, first.parameters, first.node, first.unit)
+        return tuple(one for one in self.series if (one.workload, one.parameters, one.node, one.unit) == work)
 
     @property
     def same_work(self) -> tuple[Series, ...]:
         """The series that differ from the first one in nothing but their node."""
-        return tuple(one for one in self.series if one.like == self.series[0].like)
+        first = self.series[0]
+        return tuple(one for one in self.series if (one.like, one.unit) == (first.like, first.unit))
 
 
 def study_history(ask: Ask, request: Request) -> History:
@@ -173,12 +174,13 @@ def study_history(ask: Ask, request: Request) -> History:
         raise GpuAgentError(f"no run on a single node has the metric {names[0]}; `collector runs` lists the runs")
     metric = BY_NAME[name]
     states = load_states(ask, runs, facts)
-    # Like runs of each node, oldest first; their image may change in the course of time.
+    # Like runs of each node and unit, oldest first; their image may change in the course of time.
     groups: dict[tuple[object, ...], list[Run]] = defaultdict(list)
     for run in sorted(runs, key=lambda run: (run.started_at, run.run_id)):
         if facts.value(run, name) is not None:
             # Jobs of a cluster are wherever there was room.
-            groups[like_key(run, "image"), run.platform if request.jobs else run.nodes].append(run)
+            place = run.platform if request.jobs else run.nodes
+            groups[like_key(run, "image"), place, facts.unit([run], metric)].append(run)
     valued = [(members, *_values(members, facts, name)) for members in groups.values()]
     least, level = _find_least([len(values) for _, _, values, _, _ in valued], request.alpha)
     series = [
@@ -447,6 +449,7 @@ def render(history: History) -> Answer:
                 {
                     **(table.about or {}),
                     "parameters": json.loads(series.parameters),
+                    "unit": series.unit,
                     "is_daily": series.is_daily,
                     "days": series.days,
                     "is_tested": series.is_tested,
@@ -503,7 +506,8 @@ def _select(series: Series, every: Sequence[Series]) -> tuple[dict[str, object],
 
     def settings(one: Series) -> dict[str, object]:
         facets = {name: one.like.facets[name] for name in _COLUMNS}
-        return {**json.loads(one.parameters), "command": one.like.identity, **facets, "node": one.node}
+        own = {"command": one.like.identity, **facets, "node": one.node, "unit": one.unit}
+        return {**json.loads(one.parameters), **own}
 
     others = [one for one in every if one.workload == series.workload and one is not series]
     given = [*map(settings, others)]
@@ -517,6 +521,11 @@ def _select(series: Series, every: Sequence[Series]) -> tuple[dict[str, object],
             is_there = f"IN ({', '.join(nodes)})" if nodes[1:] else f"= {nodes[0]}"
             known = f"(SELECT session_id FROM sessions WHERE hostname {is_there})"  # noqa: S608 - printed
             conditions.append(f"session_id IN {known}")
+        elif name == "unit":
+            # A throughput without one is of items.
+            does, has = ("NOT IN", "<>") if value == ITEMS else ("IN", "=")
+            of_unit = f"name = 'throughput' AND unit {has} {literal(str(value))}"
+            conditions.append(f"run_id {does} (SELECT run_id FROM results WHERE {of_unit})")  # noqa: S608 - printed
         elif name in _COLUMNS:
             conditions.append(f"{name} = {literal(str(value))}" if value else f"coalesce({name}, 'none') = 'none'")
         elif value is None:
@@ -627,7 +636,8 @@ def _names(every: Sequence[Series]) -> Iterator[str]:
     for series in every:
         apart = [name for name in series.circumstances.split(", ") if any(name not in other for other in held)]
         command = commands[series.workload][series.command] if series.command else ""
-        settings.append({**_settings(series), "command": command, "circumstances": ", ".join(apart)})
+        own = {"command": command, "circumstances": ", ".join(apart), "unit": f"in {series.unit}"}
+        settings.append({**_settings(series), **own})
     for number, own in enumerate(settings):
         chosen = telling(own, [*settings[:number], *settings[number + 1 :]])
         if chosen.get("command"):

@@ -293,6 +293,29 @@ def test_runs_with_a_setting_that_the_changed_ones_lack_are_left_out(
     assert set(block["runs"]["before"] + block["runs"]["after"]) == set(series.run_ids)
 
 
+@pytest.mark.parametrize(("changed", "other"), [("items/s", "steps/s"), ("steps/s", "items/s")])
+def test_a_unit_of_throughput_has_a_history_of_its_own(
+    collector: Collector, tmp_path: Path, changed: str, other: str
+) -> None:
+    path = tmp_path / "runs.duckdb"
+    with synthetic(path) as store:
+        node = store.node("new", "fleet")
+        for number in range(32):
+            rate = (30.0, 30.0, 1000.0, 500.0)[number // 8] + number % 2
+            run = store.next_run(node, throughput=rate)
+            for row in store.rows["results"]:
+                is_of_run = (row["run_id"], row["name"]) == (run["run_id"], "throughput")
+                row["unit"] = (other if number < 16 else changed) if is_of_run else row["unit"]
+        history = study_history(store.ask, HistoryRequest(workload="mnist"))
+    ((series, before, after),) = history.changes
+    assert [one.unit for one in history.series] == [other, changed]
+    assert answer_history(history).startswith(f"mnist in {changed} on new: throughput fell ")
+    name, *words = shlex.split(render(history).next or "")[1:]
+    (block,) = json.loads(collector(name, path, *words, "--format", "json", columns=80)[1])["blocks"]
+    assert set(block["runs"]["before"] + block["runs"]["after"]) == set(series.run_ids)
+    assert (before.runs, after.runs) == (8, 8)
+
+
 def settings_of_programs(batch: int) -> dict[str, Any]:
     command = json.dumps(["python", "/home/me/train.py", "--batch-size", str(batch), "--workers", "32"])
     return {"workload": "train.py", "parameters": {}, "command": command}
