@@ -234,7 +234,7 @@ def study_show(ask: Ask, name: str | None, request: Request) -> Showing:
     """
     recorder = Recorder(ask)
     asking = recorder.about("show")
-    comparison = compare(asking, _choose(asking, name, request))
+    comparison = compare(asking, _choose(asking, name, replace(request, described=True)))
     runs = [run for side in comparison.layout.sides for run in comparison.layout.runs_of(side)]
     is_one = len({run.workload for run in runs}) == 1
     others = Counter[str]()
@@ -291,14 +291,16 @@ def _choose(ask: Ask, name: str | None, request: Request) -> Request:
 
 
 def _by_command(ask: Ask, comparison: Comparison) -> Comparison | None:
-    if find_sweep(comparison.layout) != "command":
+    layout = comparison.layout
+    is_of_units = "unit" in layout.blocks[0].held and len({run.command for run in layout.runs}) > 1
+    if find_sweep(layout) != "command" and not is_of_units:
         return None
     request = replace(comparison.request, by="command", values=(), series=False)
     if comparison.request.values:
         request = replace(request, also=f"platform = {literal(comparison.request.values[0])}")
     by_command = compare(ask, request)
-    # Commands without a counterpart are in no row of it.
-    return by_command if len(by_command.layout.runs) == len(comparison.layout.runs) else None
+    # Programs without a command are in no row of it.
+    return by_command if len(by_command.layout.runs) == len(layout.runs) else None
 
 
 def _profile(ask: Ask, comparison: Comparison) -> Profile | None:
@@ -408,9 +410,17 @@ def _describe_workloads(comparison: Comparison) -> str:
 
 
 def _settings_table(table: Table, workload: str) -> Table:
-    """Return the rows of an only workload by its settings, which need its name no more, in their order."""
-    titles = _without_common_words([row["title"].removeprefix(f"{workload} ") for row in table.rows])
-    rows = [{**row, "title": title} for row, title in zip(table.rows, titles, strict=True)]
+    """Return the rows of an only workload by its settings, which need its name no more, in their order.
+
+    A row has its unit of throughput in another column, and at its end only where another has the same settings.
+    """
+    rates = [row["metrics"].get("throughput") for row in table.rows]
+    units = [f" in {rate.unit}" if rate else "" for rate in rates]
+    names = [row["title"].replace(unit, "", 1) for row, unit in zip(table.rows, units, strict=True)]
+    titles = _without_common_words([name.removeprefix(f"{workload} ") for name in names])
+    of_title = Counter(titles)
+    named = zip(table.rows, titles, units, strict=True)
+    rows = [{**row, "title": f"{title}{unit}" if of_title[title] > 1 else title} for row, title, unit in named]
     title, *others = table.columns
     return replace(
         table,
@@ -430,7 +440,10 @@ def _without_common_words(titles: Sequence[str]) -> Sequence[str]:
 
 
 def _describe_range(table: Table, comparison: Comparison) -> str:
-    """Return between which settings the primary metric, or else the duration, ranges; '' where neither is of all."""
+    """Return between which settings the primary metric, or else the duration, ranges; '' where neither is of all.
+
+    Throughputs in several units have no range.
+    """
     found: list[tuple[float, str, Row]] = []
     for name in (comparison.figures.primary.name, "run_seconds"):
         found = []
@@ -439,7 +452,7 @@ def _describe_range(table: Table, comparison: Comparison) -> str:
             figure = of_metric.figures.get(row["side"]) if of_metric else None
             if figure is not None:
                 found.append((figure.median, row["title"], of_metric))
-        if len(found) == len(table.rows):
+        if len(found) == len(table.rows) and len({of_metric.unit for *_, of_metric in found}) == 1:
             break
     if len(found) < len(table.rows):
         return ""

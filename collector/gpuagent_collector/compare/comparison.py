@@ -31,7 +31,7 @@ from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import differing_arguments, find_argument
-from gpuagent_collector.runs.cells import Layout, choose_sides, lay_out
+from gpuagent_collector.runs.cells import Block, Layout, choose_sides, lay_out
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import Facet, can_name, find_facet
 from gpuagent_collector.runs.find import Choice, find_work, median_run
@@ -176,6 +176,7 @@ class Request(Choice):
         series: whether time series of one run a side are wanted; only they read samples.
         every_chart: whether all time series are wanted, or the few that a terminal shows at once.
         every_status: whether runs count that did not succeed.
+        described: whether runs are described and not tested, those with throughputs in other units apart.
         brief: whether most metrics are not shown, and are read only where something needs them.
     """
 
@@ -194,6 +195,7 @@ class Request(Choice):
     everything: bool = False
     series: bool = True
     every_status: bool = False
+    described: bool = False
     every_chart: bool = False
     brief: bool = False
 
@@ -364,6 +366,24 @@ def find_reasons(figures: Figures, facts: Facts) -> Iterator[Because]:
                 yield because
 
 
+def _divide_by_unit(block: Block, facts: Facts) -> Iterator[Block]:
+    """Yield the runs of a block by the units of their throughputs, the most frequent first, with runs without any."""
+    if len(facts.throughput_units(block.runs)) < 2:
+        yield block
+        return
+    unit_of = {run.run_id: unit for run in block.runs for unit in facts.throughput_units([run])}
+    units = [unit for unit, _ in Counter(unit_of.values()).most_common()]
+    for unit in units:
+        cells = []
+        for cell in block.cells:
+            of_runs = [unit_of.get(run.run_id, units[0]) for run in cell.runs]
+            own = [each for each in units if each in of_runs] or units
+            if unit in own:
+                runs = tuple(run for run, of_run in zip(cell.runs, of_runs, strict=True) if of_run == unit)
+                cells.append(replace(cell, runs=runs, others=cell.others if unit == own[0] else {}))
+        yield replace(block, held={**block.held, "unit": unit}, cells=tuple(cells))
+
+
 def compare(ask: Ask, request: Request) -> Comparison:
     """Compare as requested, or describe the only side that there is.
 
@@ -386,9 +406,19 @@ def compare(ask: Ask, request: Request) -> Comparison:
         layout = lay_out_event(ask, runs, request.event)
     else:
         sides = choose_sides(runs, facet, request.values, request.baseline)
-        layout = lay_out(runs, facet, sides, chosen_by_name=bool(request.values), every_status=request.every_status)
+        layout = lay_out(
+            runs,
+            facet,
+            sides,
+            described=request.described,
+            chosen_by_name=bool(request.values),
+            every_status=request.every_status,
+        )
     first = _FIRST if request.brief else ()
     facts = with_costs(ask, load_facts(ask, layout.run_ids, request.stat, request.stats, first), request.prices)
+    if request.described:
+        blocks = tuple(part for block in layout.blocks for part in _divide_by_unit(block, facts))
+        layout = replace(layout, blocks=blocks, is_described=True)
     # Equal repeats of one experiment's name before and after an event were not made together.
     unpaired = request.unpaired or request.event is not None
     figures = compute_figures(layout, facts, metric=request.metric, delta=request.delta, unpaired=unpaired)

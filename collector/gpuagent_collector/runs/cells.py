@@ -151,17 +151,19 @@ class Layout:
 
     Attributes:
         sides: those that have runs in some block, the baseline first; one side is described and not compared.
+        is_described: whether several are described too.
     """
 
     facet: Facet
     sides: tuple[str, ...]
     blocks: tuple[Block, ...]
     left_out: tuple[LeftOut, ...]
+    is_described: bool = False
 
     @property
     def is_compared(self) -> bool:
         """Return whether its sides are tested against one another."""
-        return len(self.sides) > 1 and not self.facet.describes
+        return len(self.sides) > 1 and not self.facet.describes and not self.is_described
 
     @property
     def runs(self) -> list[Run]:
@@ -575,7 +577,7 @@ def _write_settings(block: Block, settings: Mapping[str, Any]) -> str:
 
 
 # Before the values of what is held equal; arguments have their names there.
-_BEFORE = {**{facet.name: facet.preposition for facet in FACETS}, "image": "with the image", "": "with"}
+_BEFORE = {**{facet.name: facet.preposition for facet in FACETS}, "image": "with the image", "": "with", "unit": "in"}
 
 
 Held = tuple[tuple[str, str | None], ...]

@@ -199,10 +199,43 @@ def test_every_run_of_a_workload_is_in_some_row_though_a_command_ran_on_one_plat
             command = json.dumps(["python", "train.py", "--steps", steps])
             store.next_run(node, workload="train.py", parameters={}, command=command)
     lines = call("show", "train.py", store=path)[1].splitlines()
-    assert [line.split()[:2] for line in lines if line.startswith(("large", "small"))] == [
-        ["large", "2"],
-        ["small", "1"],
+    assert [line.split()[:4] for line in lines if line.startswith(("large", "small"))] == [
+        ["large", "--steps", "8", "1"],
+        ["large", "--steps", "9", "1"],
+        ["small", "--steps", "9", "1"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("made", "shown"),
+    [
+        (["9 items/s", "9 steps/s"], ["train.py in items/s 3 1,000 items/s", "train.py in steps/s 3 30 steps/s"]),
+        (["8 items/s", "9 steps/s"], ["--steps 8 3 1,000 items/s", "--steps 9 3 30 steps/s"]),
+        (
+            ["8 items/s", "9 steps/s", "9 items/s"],
+            ["--steps 8 3 1,000 items/s", "--steps 9 in items/s 3 1,000 items/s", "--steps 9 in steps/s 3 30 steps/s"],
+        ),
+    ],
+)
+def test_runs_in_other_units_of_throughput_are_in_other_rows(
+    call: Collector, tmp_path: Path, made: list[str], shown: list[str]
+) -> None:
+    path = tmp_path / "units.duckdb"
+    with made_up(path) as store:
+        node = store.node("spruce", "lab")
+        for steps, unit in (one.split() for one in made * 3):
+            command = json.dumps(["python", "train.py", "--steps", steps])
+            rate = {"items/s": 1000.0, "steps/s": 30.0}[unit]
+            run = store.next_run(node, workload="train.py", parameters={}, command=command, throughput=rate)
+            for row in store.rows["results"]:
+                is_of_run = (row["run_id"], row["name"]) == (run["run_id"], "throughput")
+                row["unit"] = unit if is_of_run else row["unit"]
+    code, out, _ = call("show", "train.py", store=path)
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert code == 0
+    assert "median throughput" not in out
+    rows = [line for line in lines if line.startswith(("train.py in ", "--steps"))]
+    assert [row[: len(start)] for row, start in zip(rows, shown, strict=True)] == shown
 
 
 def test_several_workloads_are_counted(call: Collector, tmp_path: Path) -> None:
