@@ -138,7 +138,8 @@ class Bench:
             if self.store is None and "collector" in self.given:
                 click.echo(f"gpuagent: no collector listens at {self.config.collector}", err=True)
             with own_collector(store, default_token_file()) as address:
-                self._deliver_to(address, folder / "bench" / hashlib.sha256(place.encode()).hexdigest()[:8], node_id)
+                self.config = replace(with_own_spool(self.config, store), collector=address)
+                self.given = [*self.given, "collector", "spool"]
                 self._store_words = ("--store", store) if self.store or refusal is not None else ()
                 return self._answer(journal, f"in {store} as {journal.experiment.name}")
 
@@ -155,18 +156,6 @@ class Bench:
         self._path.unlink(missing_ok=True)
         path.unlink(missing_ok=True)
         return Journal(path, self._new_experiment())
-
-    def _deliver_to(self, address: str, spool: Path, node_id: str) -> None:
-        """Use a collector of our own, with a spool of its own: what waits in the node's is for the node's collector."""
-        self.config = replace(
-            self.config,
-            collector=address,
-            tls=None,
-            token_file=default_token_file(),
-            node_id=self.config.node_id or node_id,
-            spool=spool,
-        )
-        self.given = [*self.given, "collector", "spool"]
 
     def _new_experiment(self) -> Experiment:
         return parse_experiment(json.dumps({"name": name_bench(self.content), **self.content}).encode(), "bench")
@@ -332,6 +321,18 @@ def _describe(error: MisuseError, asked: RunSpec, catalogue: Catalogue) -> str:
 def store_place(store: str) -> str:
     """Return a store's name, of a file with its folder."""
     return store if ":" in store else str(Path(store).absolute())
+
+
+def with_own_spool(config: AgentConfig, store: str) -> AgentConfig:
+    """Return the configuration for a collector of our own: what waits in the node's spool is for the node's one."""
+    folder, node_id = find_place(config)
+    return replace(
+        config,
+        tls=None,
+        token_file=default_token_file(),
+        node_id=config.node_id or node_id,
+        spool=folder / "bench" / hashlib.sha256(store_place(store).encode()).hexdigest()[:8],
+    )
 
 
 class _BenchLines(RunLines):

@@ -1,6 +1,5 @@
 """`gpuagent experiment`: many runs that answer one question, from a file."""
 
-import shlex
 import shutil
 import textwrap
 from collections.abc import Sequence
@@ -10,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuagent.cli.collector_command import is_reachable
+from gpuagent.cli.collector_command import is_reachable, own_collector
 from gpuagent.cli.experiment_answer import check_answer, print_answer
 from gpuagent.cli.node_agent import find_platform, given_to_agent, report_undelivered
 from gpuagent.cli.options import agent_config, agent_options
 from gpuagent_common.cli import MOST, NAME, SuggestingGroup, interrupt_on_signals
-from gpuagent_common.connection import TokenError, read_token
+from gpuagent_common.connection import TokenError, default_token_file, read_token
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.folders import expand_user
 from gpuagent_common.text import counted, write_duration
@@ -28,13 +27,6 @@ if TYPE_CHECKING:
     from gpuagent.experiment.plan import Trial
 
 _OUTPUT_HELP = "Folder of the answer's tables and figures.  [default: NAME-answer]"
-
-
-def _refuse_store(_context: click.Context, _parameter: click.Parameter, file: str | None) -> None:
-    """Name the command that takes --store instead."""
-    if file is not None:
-        serve = shlex.join(["collector", "serve", "--store", file])
-        raise MisuseError(f"no option --store: an experiment goes to the running collector; start it: {serve}")
 
 
 @click.group(cls=SuggestingGroup)
@@ -66,7 +58,7 @@ Examples:
 @click.option("--until", metavar="WIDTH", help="Stop at a planned look with intervals this narrow, such as 2%.")
 @click.option("--output", metavar="DIR", type=click.Path(path_type=Path), help=_OUTPUT_HELP)
 @click.option("--force", is_flag=True, help="Start even if the GPUs are busy or torch cannot use them.")
-@click.option("--store", hidden=True, expose_value=False, callback=_refuse_store)
+@click.option("--store", metavar="FILE", help="Store in this file, without a running collector.")
 @agent_options
 @click.pass_context
 def run(
@@ -82,6 +74,7 @@ def run(
     until: str | None,
     output: Path | None,
     force: bool,
+    store: str | None,
     **options: Any,
 ) -> int:
     """Make the runs of an experiment and answer it.
@@ -91,6 +84,7 @@ def run(
     interruption the same command resumes; a run that has ended is never repeated. Each --platform has its own runs.
     """
     from gpuagent.agent_config import find_place
+    from gpuagent.cli.benching import with_own_spool
     from gpuagent.cli.conducting import RunLines, make_runs
     from gpuagent.experiment import plan
     from gpuagent.experiment.conduct import (
@@ -115,13 +109,10 @@ def run(
     # What has begun is the whole file: a part of it continues it, and so does the rest.
     whole = plan.narrowed(wanted, (), name=name, repeats=repeats)
     experiment = plan.narrowed(whole, only)
-    config = agent_config(options, allow_commands=True)
-    try:  # before hours of runs; it may still come
-        read_token(config.token_file)
-    except FileNotFoundError:
-        pass
-    except TokenError as error:
-        raise MisuseError(str(error)) from error
+    config, given = agent_config(options, allow_commands=True), given_to_agent(ctx)
+    if store:
+        config, given = with_own_spool(config, store), [*given, "collector", "spool"]
+    _check_token(config)
     catalogue = Catalogue(config.python)
     if texts := [*parameters, *_data_parameters(data)]:
         experiment, whole = (
@@ -140,7 +131,7 @@ def run(
         lacking = check_cells(experiment, planner.plan, gpus, may_lack_all=dry_run, working_directory=here)
         check_parameters(experiment, catalogue.check_together)
     journal_path = find_place(config)[0] / "experiments" / f"{experiment.name}.jsonl"
-    place, alone = find_platform(config, given_to_agent(ctx)), list(environment_concerns(experiment, lacking))
+    place, alone = find_platform(config, given), list(environment_concerns(experiment, lacking))
     if dry_run:
         _print_plan(Journal(journal_path, whole, experiment, lacking, place))
         for line in alone:
@@ -150,6 +141,8 @@ def run(
     for line in describe_skipped(experiment, lacking):
         click.echo(f"gpuagent: {line}", err=True)
     journal_path.parent.mkdir(parents=True, exist_ok=True)
+    if store:
+        config = replace(config, collector=ctx.with_resource(own_collector(store, default_token_file())))
     with lock(journal_path.with_suffix(".lock"), held=f"another command makes the runs of {experiment.name} here"):
         journal = Journal(journal_path, whole, experiment, lacking, place)
         lines, has_delivered = RunLines(journal), True
@@ -163,9 +156,10 @@ def run(
             made = f"all {len(journal.ended())} runs of {experiment.name} have been made"
             lines.note(f"{made} as {place.partition(' on ')[0]}{again}")
             has_delivered = _deliver_what_waits(config, lines)
-        is_stored, has_stopped = make_runs(journal, config, given_to_agent(ctx), gpus, lines)
+        where = f"in {store} as {experiment.name}" if store else ""
+        is_stored, has_stopped = make_runs(journal, config, given, gpus, lines, place=where)
     if has_delivered:
-        print_answer(answer, experiment, config, is_stored=is_stored)
+        print_answer(answer, experiment, config, store, is_stored=is_stored)
     has_failed = any(done.status != "succeeded" for done in journal.ended())
     return int(has_failed or not (has_stopped or not journal.left()))
 
@@ -198,6 +192,16 @@ def list_studies() -> None:
     for path in studies():
         row = f"{path.stem:<12} {read_experiment(path).question or ''}"
         click.echo(textwrap.fill(row, _width(), subsequent_indent=" " * 13, break_on_hyphens=False))
+
+
+def _check_token(config: "AgentConfig") -> None:
+    """Raise MisuseError for an invalid token, before hours of runs; a missing one may still come."""
+    try:
+        read_token(config.token_file)
+    except FileNotFoundError:
+        pass
+    except TokenError as error:
+        raise MisuseError(str(error)) from error
 
 
 def _data_parameters(given: Sequence[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import shlex
 import subprocess
 import time
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuagent.cli.collector_command import connection_words, find_collector_command
+from gpuagent_common.connection import READ_LATER_VARIABLE
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.waiting import waiting_for
 
@@ -64,36 +66,41 @@ def check_answer(words: Sequence[str]) -> None:
             raise MisuseError(done.stderr.strip().removeprefix("collector: "))
 
 
-def print_answer(words: Sequence[str], experiment: "Experiment", config: "AgentConfig", *, is_stored: bool) -> None:
+def print_answer(
+    words: Sequence[str], experiment: "Experiment", config: "AgentConfig", store: str | None, *, is_stored: bool
+) -> None:
     """Print and write the answer of an experiment; if that is impossible now, print the command for later.
 
-    Where its file has no answer, print the command that shows its runs.
+    Where its file has no answer, print the command that shows its runs. Of a `store`, the collector ends with this
+    command, so the printed commands read its file.
     """
+    later = ["--store", store] if store else connection_words(config)
     if not words:
-        return _print_next(experiment, config)
+        return _print_next(experiment, later)
     program = find_collector_command()
-    command = [*words, *connection_words(config)]
     if program is None:
         reason = "there is no `collector` here; run this where it is"
     elif not is_stored:
         reason = "when the collector has the samples, run this"
     else:
         awaited = await_figures(program, experiment.name, connection_words(config))
-        if awaited.is_answered and subprocess.run([program, *command], check=False).returncode == 0:
+        env = {**os.environ, **({READ_LATER_VARIABLE: shlex.join(later)} if store else {})}
+        command = [program, *words, *connection_words(config)]
+        if awaited.is_answered and subprocess.run(command, env=env, check=False).returncode == 0:
             return None
         are_platforms = any("--by" not in answer or "--by platform" in answer for answer in experiment.answers)
         is_first = are_platforms and awaited.platforms == 1
         reason = "when another platform has run it as well, run this" if is_first else "once that is fixed, run this"
-    return click.echo(f"gpuagent: {reason}:\n  collector {shlex.join(command)}", err=True)
+    return click.echo(f"gpuagent: {reason}:\n  collector {shlex.join([*words, *later])}", err=True)
 
 
-def _print_next(experiment: "Experiment", config: "AgentConfig") -> None:
+def _print_next(experiment: "Experiment", connection: Sequence[str]) -> None:
     """Print the command that shows the runs of an experiment whose file has no answer."""
     loads = [cell.asked.parameters for cell in experiment.cells if cell.asked.workload == "serve-load"]
     words = ["serving", "--experiment", experiment.name] if loads else ["show", experiment.name]
     if len({parameters.get("server") for parameters in loads}) > 1:
         words += ["--by", "parameter:server"]
-    click.echo(f"Next:\n  collector {shlex.join([*words, *connection_words(config)])}")
+    click.echo(f"Next:\n  collector {shlex.join([*words, *connection])}")
 
 
 def await_figures(program: str, experiment: str, connection: Sequence[str], *, made: int = 0) -> Awaited:

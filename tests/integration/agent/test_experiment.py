@@ -79,6 +79,18 @@ def test_again_with_a_collector_it_delivers_what_waits_and_answers(node: Node) -
     assert "delivered" not in node.run(*given).stderr
 
 
+def test_without_a_collector_it_can_store_in_a_file_and_answers_from_it(node: Node) -> None:
+    node.without_collector()
+    store, path = node.folder / "own.duckdb", written(node)
+    path.write_text(path.read_text().partition("answer:")[0])
+    words = ("gpuagent", "experiment", "run", str(path), "--repeats", "1", "--store", str(store))
+    done = node.run(*words)
+    assert f"stored in {store} as study" in done.stderr
+    assert done.stdout == f"Next:\n  collector show study --store {store}\n"
+    assert "all 2 runs" in node.run(*words).stderr
+    assert "2 runs" in node.run("collector", "show", "study", "--store", str(store)).stdout
+
+
 def test_a_mistake_in_an_answer_is_reported_before_the_first_run(node: Node) -> None:
     path = written(node)
     path.write_text(path.read_text().replace("run_seconds", "seconds_of_run"))
@@ -178,11 +190,10 @@ def test_a_study_is_shown_with_its_comments_and_runs_under_another_name(node: No
         ["experiment", "run", str(mine), "--dry-run", "--name", "mine", "--repeats", "2"],
         ["experiment", "run", "layers", "--data", "/no/such"],
         ["experiment", "run", "layers", "--param", "stps=1"],
-        ["experiment", "run", "layers", "--store", "a.duckdb"],
         ["experiment", "show", "layer"],
     )
     assert renamed[1].startswith("mine: ")
-    named = ("/no/such", "stps", "collector serve --store a.duckdb", "mean layers?\n")
+    named = ("/no/such", "stps", "mean layers?\n")
     for (code, _, err), words in zip(refused, named, strict=True):
         assert (code, words in err) == (2, True)
 
