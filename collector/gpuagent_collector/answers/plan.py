@@ -39,7 +39,16 @@ from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import Choice, find_runs
 from gpuagent_collector.runs.like import group_like
 from gpuagent_collector.runs.repeating import Recorded, are_elsewhere, find_recorded
-from gpuagent_collector.runs.words import name_file, percent, reasons, spoken, statuses, write_command, write_value
+from gpuagent_collector.runs.words import (
+    name_file,
+    percent,
+    quote,
+    reasons,
+    spoken,
+    statuses,
+    write_command,
+    write_value,
+)
 from gpuagent_collector.statistics.repeats import (
     MOST_REPEATS,
     POWERS,
@@ -546,8 +555,12 @@ def write_experiment(ask: Ask, plan: Plan) -> str:
         head["until"] = read_rule(plan.recorded.rule)[0]
     lines = [f"{name}: {json.dumps(value)}" for name, value in head.items() if value]
     entries = [entry for each in plan.blocks for entry in _entries(ask, each.block, plan)]
-    answer = "compare --by node" if plan.recorded.nodes[1:] and not plan.recorded.platforms[1:] else "compare"
-    lines += ["workloads:", *(f"  - {json.dumps(entry)}" for entry in entries), f"answer: [{answer}]"]
+    answers = ["compare"]
+    if plan.recorded.nodes[1:] and not plan.recorded.platforms[1:]:
+        answers = ["compare --by node"]
+    elif _have_sides(plan):
+        answers = [f"compare --workload {quote(each.block.workload)}" for each in plan.blocks]
+    lines += ["workloads:", *(f"  - {json.dumps(entry)}" for entry in entries), f"answer: {json.dumps(answers)}"]
     return "\n".join(lines) + "\n"
 
 
@@ -572,6 +585,13 @@ def _entries(ask: Ask, block: Block, plan: Plan) -> Iterator[dict[str, Any]]:
             "limits": [limits or "none"],
         }
         yield what | {name: values for name, values in held.items() if values not in (["bare"], ["none"])}
+
+
+def _have_sides(plan: Plan) -> bool:
+    """Return whether there are several programs, each with several commands on one platform to compare."""
+    runs = [each.block.runs for each in plan.blocks]
+    is_one = len({run.platform for of_block in runs for run in of_block}) == 1
+    return len(runs) > 1 and is_one and all(len({run.command for run in of_block}) > 1 for of_block in runs)
 
 
 def _repeats_of_node(plan: Plan) -> int:
@@ -664,7 +684,7 @@ def _say_next(plan: Plan) -> Iterator[str]:
         yield f"{new} {runs} runs{of}{or_more} on each of {' and '.join(sorted(on))}, which show {least}."
     elif is_launched and nodes[1:]:
         yield f"{new} {runs} runs{of} on each of {named}, which show {least} between nodes."
-    elif made == 1 or plan.blocks[1:]:
+    elif made == 1 or (plan.blocks[1:] and not _have_sides(plan)):
         there = f" on {named}" if is_launched else ""
         yield f"{new} {runs} runs{of}{there}; with as many on the other side they show {least}."
     else:

@@ -53,6 +53,7 @@ from gpuagent_common.errors import GpuAgentError, MisuseError
 if TYPE_CHECKING:
     from gpuagent_collector.present.answer import Answer
     from gpuagent_collector.query.ask import Ask
+    from gpuagent_collector.query.reader import Reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +149,7 @@ def command_of(name: str, summary: str) -> click.Command:
                 raise
             if entry.is_file:
                 return 0
-            answer = add_place(reader.words, answer)
+            answer = add_place(reader.words, answer, opened)
             print_answer(answer, output_format)
             if copy:
                 with appearing(copy) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as out:
@@ -173,12 +174,18 @@ _FORMATS = {
 }
 
 
-def add_place(place: Sequence[str], answer: "Answer") -> "Answer":
-    """Return an answer whose commands read the store or collector that these words name."""
+def add_place(place: Sequence[str], answer: "Answer", opened: "Reader | None" = None) -> "Answer":
+    """Return an answer whose commands read the store or collector that these words name, or that was `opened`."""
+    from gpuagent_collector.query.reader import FileReader
     from gpuagent_collector.runs.words import read_from
+    from gpuagent_collector.store.spec import DEFAULT_STORE
 
     caveats = [replace(caveat, remedy=read_from(caveat.remedy, place)) for caveat in answer.caveats]
-    return replace(answer, next=answer.next and read_from(answer.next, place), caveats=caveats)
+    further = answer.next and read_from(answer.next, place)
+    if further and not place and isinstance(opened, FileReader):
+        # Bench and `collector` find it by themselves.
+        further = further.replace("gpuagent experiment run", f"gpuagent experiment run --store {DEFAULT_STORE}")
+    return replace(answer, next=further, caveats=caveats)
 
 
 def parse(words: Sequence[str]) -> tuple[AnswerCommand, dict[str, Any]]:

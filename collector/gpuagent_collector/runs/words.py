@@ -98,7 +98,7 @@ def read_from(text: str, place: Sequence[str]) -> str:
     words = " ".join(map(shlex.quote, place))
     commands = r"collector (?!schema\b)\w+"
     if place[:1] in (("--store",), ["--store"]):
-        commands = r"collector (?!schema\b|launch\b)\w+|gpuagent bench"
+        commands = r"collector (?!schema\b|launch\b)\w+|gpuagent bench|gpuagent experiment run"
     return re.sub(rf"(^|`|&& )({commands})", lambda found: f"{found[0]} {words}", text) if words else text
 
 

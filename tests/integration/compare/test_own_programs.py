@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from gpuagent.experiment.file import parse_experiment
 from gpuagent.runs.events import EventTailer
-from gpuagent_collector.answers.plan import Question, plan_repeats
+from gpuagent_collector.answers.plan import Question, plan_repeats, write_experiment
 from gpuagent_collector.answers.plan import render as render_plan
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Comparison
@@ -257,6 +258,18 @@ def test_a_plan_leaves_commands_without_its_metric_aside(store: SyntheticStore) 
     planned = render_plan(plan)
     assert planned.next
     assert "--vary lr=1,2 -- python train.py" in planned.next
+
+
+def test_a_plan_of_several_programs_compares_the_commands_of_each(store: SyntheticStore, tmp_path: Path) -> None:
+    node = store.node(os.uname().nodename, "alder")
+    for repeat, workload, value in product(range(1, 8), ("eval", "train"), "12"):
+        rate = 100.0 + store.chance.random()
+        run = own("python", f"{workload}.py", "--lr", value, workload=workload, repeat=repeat, experiment="e")
+        store.next_run(node, **{**run, "throughput": rate})
+    plan = plan_repeats(store.ask, Question())
+    experiment = parse_experiment(write_experiment(store.ask, plan).encode(), "plan.yaml")
+    assert experiment.answers == ("compare --workload eval", "compare --workload train")
+    assert f"{experiment.repeats} runs a side of each workload, which show " in render_plan(plan).text
 
 
 def test_of_several_benches_a_plan_takes_the_one_that_compare_takes(store: SyntheticStore) -> None:

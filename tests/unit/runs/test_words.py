@@ -32,4 +32,6 @@ def test_of_two_commands_each_that_reads_does_so_from_the_same_place() -> None:
     both = "collector plan -o plan.yaml && collector launch plan.yaml --wait"
     at = ("--collector", "lab:50051")
     assert read_from(both, at).count(" --collector lab:50051 ") == 2
-    assert read_from(both, ("--store", "a.duckdb")) == both.replace("plan -o", "plan --store a.duckdb -o")
+    store = ("--store", "a.duckdb")
+    assert read_from(both, store) == both.replace("plan -o", "plan --store a.duckdb -o")
+    assert read_from("gpuagent experiment run a.yaml", store) == "gpuagent experiment run --store a.duckdb a.yaml"
