@@ -107,7 +107,7 @@ class Answer:
         short: the sentences on the first screen; None: all of them.
         more: what the first screen leaves out, in words.
         everything: whether a terminal shows the whole answer.
-        sides: names that are cut where they are long.
+        sides: names that are shortened where they are long.
         statements: the SQL behind it, where it says so.
         notes: lines for standard error.
         failed: whether the command ends with exit code 1.
@@ -135,16 +135,18 @@ class Answer:
         *,
         wide: bool = True,
         brief: bool = False,
+        cut: bool = False,
         warnings: int = 2,
         whole: str | None = None,
         spare: bool = True,
         rows: int | None = None,
     ) -> list[Section]:
-        """Return all sections with their tables as text, and long names of sides cut.
+        """Return all sections with their tables as text.
 
         Args:
             wide: whether there is room for all columns.
             brief: whether it is the first screen: no details, tables cut, and only the gravest warnings.
+            cut: whether long names of sides are cut, as a terminal has no room for them.
             warnings: of a first screen, the most.
             whole: the command that prints the rest; None: this one, with `--all`; '': none is named.
             spare: whether there is room for spare legends.
@@ -179,7 +181,7 @@ class Answer:
         kept = [part for part in sections[0].parts if spare or not (isinstance(part, Legend) and part.is_spare)]
         sections[0] = replace(sections[0], parts=kept)
         written = partial(_written, wide=wide, whole=not brief, rows=rows)
-        return shorten_sides([Section(each.heading, [*written(each.parts)]) for each in sections], self.sides)
+        return shorten_sides([Section(each.heading, [*written(each.parts)]) for each in sections], self.sides, cut=cut)
 
     def record(self) -> dict[str, Any]:
         """Return the object that JSON has."""
@@ -264,9 +266,9 @@ def _written(parts: Sequence[Part], *, wide: bool, whole: bool, rows: int | None
             yield f"… {counted(len(rest), 'more row')}"
 
 
-def shorten_sides(sections: Sequence[Section], sides: Sequence[str]) -> list[Section]:
-    """Return a document in which long names of sides are cut, but not in remedies or, for commands, in backquotes."""
-    write = shortening(sides)
+def shorten_sides(sections: Sequence[Section], sides: Sequence[str], *, cut: bool = True) -> list[Section]:
+    """Return a document with short names of sides, but not in remedies or, for commands, in backquotes."""
+    write = shortening(sides, cut=cut)
     if write is None:
         return list(sections)
     return [Section(write(section.heading), [_cut(part, write) for part in section.parts]) for section in sections]

@@ -63,12 +63,15 @@ def _cut(text: str, before: int, most: int) -> str:
 _MOST_CHARACTERS = 40
 
 
-def shortening(sides: Sequence[str]) -> Callable[[str], str] | None:
-    """Return what cuts long names of sides in a text, but not in commands, in backquotes; None: none is long."""
+def shortening(sides: Sequence[str], *, cut: bool = True) -> Callable[[str], str] | None:
+    """Return what shortens long names of sides in a text, but not in commands, in backquotes; None: none is long.
+
+    Of long command lines, the words that differ are left; `cut` cuts what is longer than a screen has room for.
+    """
     telling = list(sides)
     if any(len(side) > _MOST_CHARACTERS for side in sides) and all(" -" in side for side in sides):
         telling = differing_words(sides)  # of command lines
-    shortened = dict(zip(sides, shorten(telling, _MOST_CHARACTERS), strict=True))
+    shortened = dict(zip(sides, shorten(telling, _MOST_CHARACTERS) if cut else telling, strict=True))
     # The longest first: one name may begin another.
     names = sorted((side for side in shortened if shortened[side] != side), key=len, reverse=True)
     if not names:

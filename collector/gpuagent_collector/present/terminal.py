@@ -76,7 +76,7 @@ def print_answer(console: Console, answer: Answer) -> None:
 
 def _print_document(console: Console, answer: Answer, room: Mapping[str, Any]) -> None:
     wide, brief = console.width >= _WIDE_COLUMNS, not answer.everything
-    for section in answer.document(wide=wide, brief=brief, **room):
+    for section in answer.document(wide=wide, brief=brief, cut=True, **room):
         heading = Text(harmless(section.heading), style="bold", overflow="ellipsis")
         console.print(Rule(heading, align="left", style="dim"))
         for part, after in zip_longest(section.parts, section.parts[1:]):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuagent_collector.present.answer import Bullets, Section, shorten_sides
+from gpuagent_collector.present.answer import Answer, Bullets, Section, shorten_sides
 from gpuagent_collector.present.shortening import shorten
 from gpuagent_collector.present.table import Grid
 from gpuagent_common.text import differing_words, harmless, shorten_options
@@ -116,3 +116,11 @@ def test_names_of_sides_are_cut_in_texts_and_tables_and_not_in_remedies() -> Non
     assert "size 128" in grid.rows[0][0]
     assert bullets.points[0][1] == f"collector compare {sides[0]}"
     assert shorten_sides([section], ["short"]) == [section]
+
+
+def test_only_a_screen_cuts_the_names_of_sides() -> None:
+    sides = [f"--batch-size {number} --optimizer {number} --learning-rate {number}" for number in (1, 2)]
+    answer = Answer(heading=sides[0], text="", sides=sides)
+    (cut, *_), (whole, *_) = answer.document(cut=True), answer.document()
+    assert len(cut.heading) < len(whole.heading)
+    assert whole.heading == sides[0]
