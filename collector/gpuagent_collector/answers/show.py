@@ -38,7 +38,7 @@ from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask, Recorder, literal
 from gpuagent_collector.query.named_runs import NamedRun, find_run, find_run_ids
 from gpuagent_collector.runs.arguments import SUITE, in_order
-from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Layout, first_few
+from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Layout, ended_in_queue, first_few
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs, median_run
@@ -98,7 +98,7 @@ def details_table(details: Details) -> Table:
     known: dict[str, str | None] = {
         "Command": shlex.join(_as_typed(command)),
         **({} if command else {"Parameters": given}),
-        "Started": _time(row["started_at"]),
+        "Started" if row["started_at"] else "Queued": _time(row["started_at"] or row["queued_at"]),
         "Platform": row["platform"],
         "Node": row["hostname"],
         "Nodes": _text(row["nodes"]) if row["nodes"] > 1 else None,
@@ -261,12 +261,16 @@ def study_show(ask: Ask, name: str | None, request: Request) -> Showing:
 
 
 def _go_further(ask: Ask, run: Run) -> str | None:
-    """Return the command that repeats the only run of a workload, or shows all of its runs.
+    """Return the command that launches a run that never started, repeats the only one of a workload, or shows all.
 
     None: it has not ended, or another tool made it.
     """
     if run.status in UNFINISHED or run.imported:
         return None
+    if ended_in_queue(run):
+        launch = find_recorded(ask, [run.run_id]).launch_command(run.command, run.workload, 1)
+        if launch:
+            return launch
     if len(ask("SELECT 1 FROM runs WHERE workload = ? LIMIT 2", [run.workload])) > 1:
         return write_command("show", {}, run.workload)
     return find_recorded(ask, [run.run_id]).repeat_command([run.command], run.workload)
@@ -461,8 +465,8 @@ def _describe_range(table: Table, comparison: Comparison) -> str:
     return f"The median {title} is {scale.write(least)} ({of_least}) to {scale.write(most)} ({of_most})."
 
 
-# Warnings that a single run is one node's, and that it failed, are no news.
-_OF_SIDES = ("one_node", "unsuccessful")
+# Warnings that a single run is one node's, and that it failed or was cancelled, are no news.
+_OF_SIDES = ("one_node", "unsuccessful", "cancelled")
 
 # The command at the end of a paragraph, unless it is this answer.
 _COMMAND = re.compile(r"^(?:Next|Its output): (collector (?!show ).*)")

@@ -38,6 +38,12 @@ UNFINISHED = ("queued", "running")
 # The status of a run that the user stopped: no failure.
 CANCELLED = "cancelled"
 
+
+def ended_in_queue(run: Run) -> bool:
+    """Return whether a run was cancelled before it started, so that there is no output."""
+    return run.status == CANCELLED and run.started_at is None
+
+
 # More names are not listed in a message.
 _MOST_NAMES = 6
 
@@ -497,12 +503,15 @@ def _why_nothing(runs: Sequence[Run], sides: Sequence[str], facet: Facet) -> str
             return f"nothing to compare: no run of {side} has ended yet; watch them with `collector watch`"
         if not any(run.status == "succeeded" for run in of_side):
             counts = statuses(Counter(run.status or "unknown" for run in of_side))
-            last = next(run for run in reversed(of_side) if run.status not in UNFINISHED)
+            ended = [run for run in of_side if run.status not in UNFINISHED]
+            with_output = [run for run in ended if not ended_in_queue(run)]
+            last = (with_output or ended)[-1]
             programs = list(dict.fromkeys(run.workload for run in of_side))
             named = facet.name_side(side) if "all" not in facet.names else first_few(programs)
             named = repr(named) if " " in named else named
             reason = f" ({last.reason})" if last.reason else ""
-            return f"no run of {named} succeeded: {counts}{reason}; output: `collector logs {last.run_id}`"
+            more = "output: `collector logs" if with_output else "see: `collector show"
+            return f"no run of {named} succeeded: {counts}{reason}; {more} {last.run_id}`"
     if not sides:
         return "nothing to compare: no run has a value of --rows; try another"
     succeeded = [run for run in runs if run.status == "succeeded"]

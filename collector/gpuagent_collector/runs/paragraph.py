@@ -11,6 +11,7 @@ from gpuagent_collector.metrics import ITEMS, METRICS, Metric
 from gpuagent_collector.present.human import duration, notation, significant
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import identify_command
+from gpuagent_collector.runs.cells import UNFINISHED, ended_in_queue
 from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.facets import can_name
 from gpuagent_collector.runs.words import statuses
@@ -103,6 +104,8 @@ def _ending(runs: Sequence[Run], succeeded: Sequence[Run], others: Counter[str])
     seconds = (run.ended_at - run.started_at).total_seconds() if run.ended_at and run.started_at else None
     after = "" if seconds is None else f" {'in' if succeeded else 'after'} {duration(seconds)}"
     reason = f": {run.reason.removesuffix('.')}" if run.reason else ""
+    if ended_in_queue(run):
+        return f"{run.run_id} was cancelled in the queue, before it started{reason}."
     return f"{run.run_id} {(run.status or 'queued').replace('_', ' ')}{after}{reason}."
 
 
@@ -144,7 +147,9 @@ def _steps(ask: Ask, runs: Sequence[Run], each: str | None) -> Iterator[str]:
 
 def _next(ask: Ask, runs: Sequence[Run]) -> str:
     """Return where to look next; empty: there is nothing to see."""
-    failed = [run.run_id for run in runs if run.status not in ("succeeded", "queued", "running")]
+    failed = [run.run_id for run in runs if run.status not in ("succeeded", *UNFINISHED) and not ended_in_queue(run)]
+    if all(map(ended_in_queue, runs)):
+        return ""
     if failed:
         silent = {row["run_id"] for row in ask(_SILENT, [failed])}
         return next((f"Its output: collector logs {name}" for name in reversed(failed) if name not in silent), "")

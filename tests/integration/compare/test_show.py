@@ -266,6 +266,23 @@ def test_streams_of_a_failed_run_share_the_lines_of_its_output(
     assert "stdout 19" in call("show", "run-0", "--all", store=path)[1]
 
 
+def test_a_run_that_was_cancelled_in_the_queue_has_no_output_and_is_launched_next(
+    call: Collector, tmp_path: Path
+) -> None:
+    path = tmp_path / "queued.duckdb"
+    with made_up(path) as store:
+        store.next_run(store.node("spruce", "lab"), status="cancelled", experiment="tried", sampled=False, phases=False)
+        store.rows["run_states"] = [row for row in store.rows["run_states"] if row["status"] != "running"]
+    code, out, _ = call("show", "run-0", store=path)
+    assert code == 0
+    assert "run-0 was cancelled in the queue, before it started." in out
+    assert "Queued " in out
+    assert "! " not in out
+    assert "\n  collector launch mnist --on node=spruce --repeat 1 --wait" in out
+    assert "logs" not in call("runs", "run-0", store=path)[1]
+    assert "`collector show run-0`" in call("show", "tried", store=path)[2]
+
+
 def test_runs_with_nothing_but_nulls_are_shown(call: Collector, tmp_path: Path) -> None:
     path = tmp_path / "bare.duckdb"
     with made_up(path) as store:
