@@ -218,6 +218,8 @@ def say_parts(comparison: Comparison, parts: str) -> tuple[str, Table]:
     """
     layout = comparison.layout
     blocks = [setting for each in comparison.figures.blocks for setting in _settings_of(each, layout)]
+    if len({block.workload for block in layout.blocks}) == 1:
+        blocks.sort(key=lambda setting: in_order(setting[0]))
     of_blocks = [_parts_by_name(block, comparison) for _, block in blocks]
     taken = Counter(part for of_block in of_blocks for part in of_block)
     found: dict[Metric, tuple[float, str]] = {}
