@@ -352,6 +352,8 @@ def part_sections(comparison: Comparison, *, most: int = 0) -> Iterator[Section]
     kind = "GPU" if each is PartKind.GPU else each.value
     sentence, overview = say_parts(comparison, f"{kind}s")
     missing = "These runs were summarised before their parts had figures; run them again."
+    if overview.columns and not (sentence or most):
+        sentence = f"No setting has more than one {kind}, so there is nothing to compare here."
     yield Section(f"Each {kind}", [sentence, replace(overview, most=most)] if overview.columns else [missing])
     for block in comparison.figures.blocks:
         table = part_table(block, comparison)

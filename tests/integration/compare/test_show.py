@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from math import inf, nan
 from pathlib import Path
 
@@ -187,6 +188,21 @@ def test_settings_of_a_workload_are_in_the_order_of_their_numbers(call: Collecto
     assert "Values of the experiment sizes" in out
     assert "median throughput is 7.81 items/s (size=128) to 125 items/s (size=8)" in out
     assert out.index(" size=8 ") < out.index(" size=32 ") < out.index(" size=128 ")
+
+
+def test_nodes_of_settings_are_in_the_order_of_the_settings(call: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "nodes.duckdb"
+    with made_up(path) as store:
+        node = store.node("spruce", "lab")
+        for steps in ("10", "9", "10", "9", "8"):
+            command = json.dumps(["python", "train.py", "--steps", steps])
+            store.next_run(node, workload="train.py", parameters={}, command=command)
+    lines = call("show", "train.py", "--each", "node", store=path)[1].splitlines()
+    rows = [line.split(":")[0] for line in lines if line.startswith("--steps")]
+    assert rows == ["--steps 8", "--steps 9", "--steps 10"]
+    out = call("compare", "--by", "command", "--each", "node", store=path)[1]
+    (after,) = [after for before, after in pairwise(out.splitlines()) if before.startswith("Each node ")]
+    assert "more than one node" in after
 
 
 def test_every_run_of_a_workload_is_in_some_row_though_a_command_ran_on_one_platform(
