@@ -80,7 +80,7 @@ class Question(Choice):
         stat: the statistic of sampled quantities; None: the usual one.
         effects: shares by which the new sides may differ, each above 0.
         delta: the share that counts as equal, above 0.
-        comparisons: the number that the new experiment will test together.
+        comparisons: the number that the new experiment will test together; None: those of the next command.
         alpha: the error rate over all of them.
         looks: the repeats after which the new experiment may stop; over these looks the error rate is divided as well.
     """
@@ -89,14 +89,14 @@ class Question(Choice):
     stat: Stat | None = None
     effects: Sequence[float] = _EFFECTS
     delta: float = _DELTA
-    comparisons: int = 1
+    comparisons: int | None = None
     alpha: float = 0.05
     looks: tuple[int, ...] = ()
 
     def level(self, repeats: int = 0) -> float:
         """Return the lowest level in Holm's procedure; more repeats than those of the last look have more looks."""
         later = plan_looks(repeats) if repeats > max(self.looks, default=repeats) else ()
-        return self.alpha / (self.comparisons * max(1, len(self.looks), len(later)))
+        return self.alpha / ((self.comparisons or 1) * max(1, len(self.looks), len(later)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,8 +348,23 @@ def _plan(block: Block, facts: Facts, metric: Metric, question: Question) -> Blo
         spread=matched or pooled,
         pooled=pooled,
         matched=matched is not None,
-        needs=tuple(_need(matched, pooled, effect, question) for effect in (*question.effects, None)),
+        needs=_needs_of(matched, pooled, question),
     )
+
+
+def _with_comparisons(plan: Plan) -> Plan:
+    """Return the plan for as many comparisons as the answer of its next command tests together."""
+    _, made, _ = _next(plan)
+    if _have_sides(plan):
+        by_block = (tuple(_divide_by_command(each.block.runs)) for each in plan.blocks)
+        made = max(len(_choose_commands(commands, plan)) for commands in by_block)
+    is_by_command = len(plan.recorded.nodes) < 2 and len(plan.recorded.environments) == 1
+    question = replace(plan.question, comparisons=max(1, made - 1) if is_by_command else 1)
+    blocks = (
+        replace(each, needs=_needs_of(each.spread if each.matched else None, each.pooled, question))
+        for each in plan.blocks
+    )
+    return replace(plan, question=question, blocks=tuple(blocks))
 
 
 def _of_one_place(runs: Sequence[Run]) -> Sequence[Run]:
@@ -408,6 +423,10 @@ def _find_undecided(cells: Mapping[Command, Cell], facts: Facts, metric: Metric,
     return found[max(found)] if found else ()
 
 
+def _needs_of(matched: Spread | None, pooled: Spread, question: Question) -> tuple[Need, ...]:
+    return tuple(_need(matched, pooled, effect, question) for effect in (*question.effects, None))
+
+
 def _need(matched: Spread | None, pooled: Spread, effect: float | None, question: Question) -> Need:
     to_show, share = (repeats_to_equal, question.delta) if effect is None else (repeats_to_differ, effect)
 
@@ -442,18 +461,20 @@ def answer_plan(
         from gpuagent_collector.answers.why_divided import answer_divided
         from gpuagent_collector.compare.comparison import Request
 
-        if asked.pop("comparisons") != 1:
+        if asked.pop("comparisons"):
             raise MisuseError("--comparisons does not go with --why")
         request = Request(values=why, by=by or find_by(ask, why, asked["workload"]), delta=delta, **asked)
         return answer_divided(ask, request) or answer_why(ask, request, output)
     if by:
         raise MisuseError("--by needs --why A B")
     effects = [percent / 100 for percent in effect_percents]
-    plan = plan_repeats(ask, Question(effects=effects, delta=delta, **asked))
+    plan = replace(plan_repeats(ask, Question(effects=effects, delta=delta, **asked)), output=output)
+    if plan.question.comparisons is None:
+        plan = _with_comparisons(plan)
     if output:
         with appearing(output) as unfinished:
             unfinished.write_text(write_experiment(ask, plan), encoding="utf-8")
-    return render(replace(plan, output=output))
+    return render(plan)
 
 
 def render(plan: Plan) -> Answer:
@@ -532,7 +553,7 @@ def _run_file(plan: Plan) -> str:
         return harmless(shlex.join(run))
     asked = {**question.words, "--workload": None, "--metric": question.metric, "-o": path}
     asked["--stat"] = question.stat and question.stat.value
-    if question.comparisons > 1:
+    if (question.comparisons or 1) > 1:
         asked["--comparisons"] = str(question.comparisons)
     if question.delta != _DELTA:
         asked["--delta"] = f"{question.delta:g}"
@@ -651,7 +672,7 @@ def answer(plan: Plan) -> str:
             )
         second = shown[1:] and shown[1].replace(f" in {title}", "")
         at_hand = "; ".join([shown[0], *([second] if second else [])])
-        sentences.append(f"{tell_apart(block.block, blocks)}: {at_hand}.{_spoken_needs(block.needs)}")
+        sentences.append(f"{tell_apart(block.block, blocks)}: {at_hand}.{_spoken_needs(block.needs, plan.question)}")
     if plan.lacking and plan.metric.name == "throughput":
         sentences.append(f"No throughput is known of {first_few(plan.lacking)}; --metric run_seconds plans durations.")
     return " ".join([*sentences, *_say_next(plan)])
@@ -740,7 +761,12 @@ def _kind(plan: Plan) -> str:
     return "workload" if len({each.block.workload for each in plan.blocks}) > 1 else "setting"
 
 
-def _spoken_needs(needs: Sequence[Need]) -> str:
+def _say_tested(question: Question) -> str:
+    several = (question.comparisons or 1) > 1
+    return f"{question.comparisons} comparisons tested together" if several else ""
+
+
+def _spoken_needs(needs: Sequence[Need], question: Question) -> str:
     """Return the runs that each difference takes; those that take too many are one part, of the largest."""
     found = [(need.effect, need.as_seen[0]) for need in needs if need.effect is not None]
     beyond = [effect for effect, repeats in found if repeats is None]
@@ -749,7 +775,8 @@ def _spoken_needs(needs: Sequence[Need]) -> str:
         less = " or less" if len(beyond) > 1 else ""
         takes.append(f"more than {MOST_REPEATS} for {percent(max(beyond))}{less}")
     takes[:1] = [first.replace(" for ", " runs a side for ") for first in takes[:1]]
-    return f" It takes {', '.join(takes)} ({percent(POWERS[0])} power)." if takes else ""
+    given = ", ".join(filter(None, [f"{percent(POWERS[0])} power", _say_tested(question)]))
+    return f" It takes {', '.join(takes)} ({given})." if takes else ""
 
 
 def _share(effect: float) -> str:
@@ -783,7 +810,7 @@ def _overview(plan: Plan) -> Table:
 def _advice(plan: Plan) -> str:
     question = plan.question
     within = any(effect <= question.delta for effect in question.effects)
-    together = f", in {question.comparisons} comparisons tested together" if question.comparisons > 1 else ""
+    together = f", in {tested}" if (tested := _say_tested(question)) else ""
     together += ", over all planned looks" if question.looks else ""
     return (
         "Plan a new experiment with that many repeats on each side. Do not extend existing runs: anyone who looks and "

@@ -631,7 +631,12 @@ ANSWERS: Mapping[str, AnswerCommand] = {
                 metavar="PERCENT",
                 help="A difference to detect; repeatable.  [default: 1, 2, 5]",
             ),
-            _count("--comparisons", 1, "Comparisons tested together in the new experiment: workloads × (sides − 1)."),
+            click.option(
+                "--comparisons",
+                type=click.IntRange(1, MOST),
+                metavar="N",
+                help="Comparisons tested together: workloads × (sides − 1).  [default: those of the next command]",
+            ),
             click.option("--why", nargs=2, metavar="A B", help="Separate the facts in which two sides differ."),
             _facet(
                 "--by",

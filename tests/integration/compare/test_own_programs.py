@@ -10,7 +10,7 @@ import pytest
 
 from gpuagent.experiment.file import parse_experiment
 from gpuagent.runs.events import EventTailer
-from gpuagent_collector.answers.plan import Question, plan_repeats, write_experiment
+from gpuagent_collector.answers.plan import Question, answer_plan, plan_repeats, write_experiment
 from gpuagent_collector.answers.plan import render as render_plan
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Comparison
@@ -386,3 +386,29 @@ def test_a_program_without_steps_is_described_with_the_ways_to_them(store: Synth
     for rows in ("steps", "results"):
         store.rows[rows].clear()
     assert "No steps were timed: --observe" in described(store, "first-0")
+
+
+def test_a_plan_is_for_the_comparisons_of_its_next_command(store: SyntheticStore, tmp_path: Path) -> None:
+    node = store.node(os.uname().nodename, "alder")
+    for repeat, lr in product(range(1, 8), "123456"):
+        rate = 100.0 + 5 * store.chance.random()
+        store.next_run(node, **own("python", "train.py", "--lr", lr, repeat=repeat, experiment="e", throughput=rate))
+
+    def planned(comparisons: int | None, output: Path | None = None) -> tuple[object, str]:
+        answer = answer_plan(
+            store.ask,
+            delta=0.02,
+            effect_percents=(2.0,),
+            why=None,
+            by=None,
+            output=output,
+            workload="nanogpt",
+            comparisons=comparisons,
+        )
+        return answer.facts["comparisons"], answer.text
+
+    assert planned(None) == planned(5)
+    assert "5 comparisons tested together" in planned(None)[1]
+    assert planned(1) != planned(5)
+    # The file has two of them.
+    assert planned(None, tmp_path / "plan.yaml")[0] == 1

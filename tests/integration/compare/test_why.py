@@ -226,7 +226,7 @@ def test_the_commands_print_plan_and_division(
     why = ("--why", "bare", "docker", "--by", "environment")
     code, printed, _ = collector("plan", place, *why, "-o", str(file), columns=80)
     assert code == 0
-    assert f"experiment run {file}" in " ".join(printed.replace("\\\n", "").split())
+    assert f"experiment run --store {place} {file}" in " ".join(printed.replace("\\\n", "").split())
     assert parse_experiment(file.read_bytes(), "why.yaml").name == "why-bare-docker"
     assert collector("plan", place, *why, "-o", str(file), columns=80)[0] == 2  # it may have been edited
     code, printed, _ = collector("plan", place, *why, "--experiment", "why", columns=80)
