@@ -60,7 +60,8 @@ def _check_script(job: Job) -> None:
 
 
 def _close_script(job: Job, name: str) -> str | None:
-    """Return the script where the program starts whose name is most like `name`; None: none is."""
-    known = sorted(each.name for each in (job.working_directory or Path()).glob("*.py"))
-    close = get_close_matches(name, known, n=1)
-    return close[0] if close else None
+    """Return the script in the folder of `name` whose name is most like it; None: none is."""
+    folder = Path(name).parent
+    known = sorted(each.name for each in (job.working_directory or Path()).joinpath(folder).glob("*.py"))
+    close = get_close_matches(Path(name).name, known, n=1)
+    return str(folder / close[0]) if close else None

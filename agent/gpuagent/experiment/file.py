@@ -276,7 +276,8 @@ def _words(error: Any, steps: Sequence[str], unknown: Sequence[str]) -> str:
         return f"{what} lacks {', '.join(key for key in error.rule_definition if key not in error.value)}"
     if error.rule == "type":
         kinds = error.rule_definition if isinstance(error.rule_definition, list) else [error.rule_definition]
-        return f"{what} must be {' or '.join(_KINDS[kind] for kind in kinds)}"
+        example = ", such as [python3, train.py]" if steps[-1:] == ["command"] and kinds == ["array"] else ""
+        return f"{what} must be {' or '.join(_KINDS[kind] for kind in kinds)}{example}"
     return f"{what} {error.message.partition(' ')[2]}"
 
 

@@ -1,6 +1,7 @@
 """The runs of an experiment in their order: fixed by the file alone before the first run."""
 
 import contextlib
+import difflib
 import hashlib
 import itertools
 import json
@@ -122,9 +123,25 @@ def narrowed(
         raise MisuseError(f"an experiment's name has up to 100 letters, digits, '.', '_' and '-'; not {name!r}")
     left = replace(experiment, cells=tuple(kept), name=name or experiment.name, repeats=repeats or experiment.repeats)
     _check_whole(left)
+    if kept == [*experiment.cells]:
+        _check_arguments(left)
     if (runs := sum(1 if cell.once else left.repeats + left.warm_up for cell in kept)) > MAX_RUNS:
         raise MisuseError(f"these are {runs:,} runs; an experiment has {MAX_RUNS:,} at most")
     return left
+
+
+def _check_arguments(experiment: Experiment) -> None:
+    """Raise MisuseError where an answer compares by an argument that no command has."""
+    commands = [cell.asked.command for cell in experiment.cells if cell.asked.command]
+    # A shell's line is one word.
+    words = (word.partition("=")[0] for command in commands for word in " ".join(command).split())
+    known = {word.lstrip("-"): word for word in words}
+    asked = [name for answer in experiment.answers for name in re.findall(r"\bargument:([\w.-]+)", answer)]
+    for name in asked if commands else ():
+        if name.lstrip("-") not in known:
+            close = difflib.get_close_matches(name.lstrip("-"), known, n=1)
+            hint = f"; did you mean argument:{known[close[0]]}?" if close else ""
+            raise MisuseError(f"answer --by argument:{name}: no command of the file has the argument {name}{hint}")
 
 
 def _check_whole(experiment: Experiment) -> None:

@@ -187,6 +187,10 @@ def test_a_script_that_is_not_there_is_refused_before_it_fails(tmp_path: Path) -
     asked = replace(job(tmp_path, start=tmp_path), program=("python3", "trian.py", "--x"))
     with pytest.raises(MisuseError, match=r"no file 'trian.py' in .*; did you mean train.py"):
         bare.launch(asked)
+    (tmp_path / "below").mkdir()
+    below = replace(job(tmp_path, start=tmp_path / "below"), program=("python3", "../trian.py"))
+    with pytest.raises(MisuseError, match=r"did you mean \.\./train\.py"):
+        bare.launch(below)
     for program in ("python3", "train.py"), ("python3", "-c", "trian.py"), ("python3", f"{'x' * 300}.py"):
         assert list(bare.launch(replace(asked, program=program)).command) == [*program]
 

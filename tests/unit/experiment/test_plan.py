@@ -274,3 +274,10 @@ def test_standard_input_is_a_part_of_a_cell() -> None:
     assert plan.spec(plan.Trial(cell=cell, repeat=1), experiment(), "").input == "/data"
     (plain,) = experiment("name: x\nworkloads: [{command: [sort]}]").cells
     assert cell.key != plain.key
+
+
+def test_an_answer_by_an_argument_that_no_command_has_is_refused() -> None:
+    text = "name: a\nworkloads:\n  - command: [sh, -c, 'train --optimizer=sgd']\nanswer: [compare --by argument:{}]\n"
+    plan.narrowed(parse_experiment(text.format("optimizer").encode(), "a.yaml"), ())
+    with pytest.raises(MisuseError, match="did you mean argument:--optimizer"):
+        plan.narrowed(parse_experiment(text.format("--optimiser").encode(), "a.yaml"), ())
