@@ -1,7 +1,7 @@
 """A recommendation in words, as a document of paragraphs and tables, and in every format."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -319,7 +319,7 @@ def render(recommendation: Recommendation) -> Answer:
         bounds.append(bounds_table(reasons))
     causes = [because_table(because) for because in recommendation.because if because]
     question = "How" if _is_of_settings(layout.facet) else "Where"
-    parts: list[Part] = [_standings(first, layout.facet)]
+    parts: list[Part] = [_standings(first, layout.facet, recommendation.weights)]
     parts += with_bars(recommendation.because[0], layout.facet, _legend(first, recommendation))
     is_of_all = _is_of_all_settings(recommendation)
     if is_of_all:
@@ -331,7 +331,11 @@ def render(recommendation: Recommendation) -> Answer:
         parts=parts,
         sections=[
             *(
-                Section(tell_apart(ranking.block, layout.blocks), [_standings(ranking, layout.facet)], is_detail=True)
+                Section(
+                    tell_apart(ranking.block, layout.blocks),
+                    [_standings(ranking, layout.facet, recommendation.weights)],
+                    is_detail=True,
+                )
                 for ranking in recommendation.rankings[0 if is_of_all else 1 :]
             ),
             *(Section("Where the difference comes from", [table], is_detail=True) for table in causes),
@@ -433,14 +437,23 @@ def _data(ranking: Ranking, reasons: Sequence[Reasons], by: str) -> Table:
     return Table(columns, ranking.standings, about=about)
 
 
-def _standings(ranking: Ranking, facet: Facet) -> Table:
+# Of a side, in characters.
+_LONG_NAME = 12
+
+
+def _standings(ranking: Ranking, facet: Facet, weights: Mapping[str, float]) -> Table:
     tied = sum(standing.is_tied for standing in ranking.standings)
     lowest = ranking.standings[0]
     scores = [one.judgement.shift.estimate for one in ranking.standings if one.judgement]
     # Ratios of single runs may order sides otherwise than their medians.
     is_lowest = min(scores, default=1.0) >= 1
     # Named once for all sides.
-    options = JOINT.join(part.option for part in facet.joined if part.option)
+    options = JOINT.join(part.option for part in facet.joined or (facet,) if part.option)
+    named = [options, *(one.side if options else facet.name_side(one.side) for one in ranking.standings)]
+    criteria = list(ranking.criteria)
+    if "cost" in ranking.judged and "energy" not in weights and max(map(len, named)) >= _LONG_NAME:
+        # There is no room for it too.
+        criteria = [one for one in criteria if one.name != "energy"]
 
     def verdict(one: Standing) -> str:
         if one.worse_by and not one.is_behind:
@@ -461,7 +474,7 @@ def _standings(ranking: Ranking, facet: Facet) -> Table:
         Column(None, options or "side", lambda one: one.side if options else facet.name_side(one.side), left=True),
         Column(None, "runs", "runs"),
     ]
-    for one in ranking.criteria:
+    for one in criteria:
         values = [standing.medians[one.name] for standing in ranking.standings if one.name in standing.medians]
         scale = notation(values, one.unit)
         if one.name == "cost" and scale.divisor != 1.0:  # of a thousand, which is said once
