@@ -125,7 +125,8 @@ def report(ask: "Ask", *, source: str, place: Sequence[str], path: Path, inline:
     text = f"{answer(made.comparison, most=1, place='on the page')} {chosen}".rstrip()
     for paragraph in text.splitlines():
         click.echo(textwrap.fill(paragraph, columns))
-    click.echo(f"{path}: {in_unit('bytes')(path.stat().st_size)}, a page for a browser")
+    beside = f"; its charts need {name} beside it, or --inline" if name else ""
+    click.echo(f"{path}: {in_unit('bytes')(path.stat().st_size)}, a page for a browser{beside}")
     further = find_next(made.comparison, reported=True)
     if further:
         click.echo("\n".join(["Next:", *shell_lines(read_from(further, place), columns)]))

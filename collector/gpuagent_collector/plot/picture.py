@@ -1,6 +1,7 @@
 """A picture for print: its style, its axes, and the file."""
 
 import io
+import re
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -134,7 +135,10 @@ def shorten_names(texts: Sequence[str], most: int) -> list[str]:
 
 def fold(texts: Sequence[str], most: int) -> list[str]:
     """Return texts in at most two lines of `most` characters, shortened where two do not suffice."""
-    lines = [wrap(harmless(text).replace(" | ", _TIED), most, break_long_words=False) for text in texts]
+    # An option stays on the line of its value.
+    harmless_texts = (harmless(text).replace(" | ", _TIED) for text in texts)
+    tied = [re.sub(r"(--[\w.-]+) (?!-)", "\\1\N{NO-BREAK SPACE}", text) for text in harmless_texts]
+    lines = [wrap(text, most, break_long_words=False) for text in tied]
     if all(len(of_one) <= 2 and max(map(len, of_one), default=0) <= most for of_one in lines):
         return ["\n".join(of_one) for of_one in lines]
     return shorten_names(texts, most)

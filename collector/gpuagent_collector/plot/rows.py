@@ -24,7 +24,6 @@ from gpuagent_collector.plot.picture import (
     marker,
     name_side,
     only_side,
-    shorten_names,
     write_counts,
 )
 from gpuagent_collector.present.human import Notation, notation
@@ -126,12 +125,11 @@ def _picture(matrix: Matrix, width_mm: float, line_mm: float, note: str) -> tupl
         line_mm = max(line_mm, picture.line_mm)
     most = characters(picture.width_mm * _NAMES_SHARE, picture.size - 1)
     closest = min((below - above for (above, _), (below, _) in pairwise(slots.ticks)), default=slots.lines)
-    if not slots.is_flat and any(len(name) > most for _, name in slots.ticks):
+    if any(len(name) > most for _, name in slots.ticks):
         # Room for names in two lines.
         line_mm = max(line_mm, 2 * picture.line_mm / closest)
     axes = picture.grid(len(metrics), max(8.0, slots.lines * line_mm), columns)
-    name_rows = shorten_names if slots.is_flat else fold
-    names = name_rows([name for _, name in slots.ticks], most)
+    names = fold([name for _, name in slots.ticks], most)
     panels = []
     for number, (one, (metric, unit)) in enumerate(zip(axes, metrics, strict=True)):
         one.set_yticks([y for y, _ in slots.ticks], [""] * len(names) if number % columns else names)
