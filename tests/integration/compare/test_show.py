@@ -296,7 +296,7 @@ def test_a_run_that_was_cancelled_in_the_queue_has_no_output_and_is_launched_nex
     assert "! " not in out
     assert "\n  collector launch mnist --on node=spruce --repeat 1 --wait" in out
     assert "logs" not in call("runs", "run-0", store=path)[1]
-    assert "`collector show run-0`" in call("show", "tried", store=path)[2]
+    assert f"`collector show --store {path} run-0`" in call("show", "tried", store=path)[2]
 
 
 def test_runs_with_nothing_but_nulls_are_shown(call: Collector, tmp_path: Path) -> None:

@@ -289,12 +289,16 @@ def test_the_next_command_repeats_what_is_recorded_and_names_the_rest(
         )
         event = {**ended, "event": "found", "name": found, "rank": 0, "detail": detail and json.dumps(detail)}
         store.rows["run_events"] += [event] if found else []
-    options = f"--platform lab --label team=x --environment docker:w:1 --name tr {option}--vary lr=0.1,0.2"
+    options = f"--label team=x --environment docker:w:1 --name tr {option}"
     planned = plan.render(plan.plan_repeats(store.ask, plan.Question()))
     past = history.render(history.study_history(store.ask, history.Request()))
-    for answered in (planned, past):
+    # A history goes on where it was made, a new experiment varies the commands.
+    for answered, words in (
+        (planned, f"--platform lab {options}--vary lr=0.1,0.2"),
+        (past, f"collector launch --on node=alder --repeat 6 --wait {options}-- "),
+    ):
         assert answered.next
-        assert options in answered.next
+        assert words in answered.next
         assert ("--pattern" in answered.text) == (found == "pattern given" and detail is None)
 
 
