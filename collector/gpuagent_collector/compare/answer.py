@@ -335,7 +335,7 @@ def answer(comparison: Comparison, *, most: int = 3, place: str = "in the table"
 
 
 def _on_new_line(sentences: Sequence[str]) -> list[str]:
-    return [f"\n{sentence}" if number == 0 else sentence for number, sentence in enumerate(sentences)]
+    return [f"\n{sentence}" for sentence in sentences[:1]] + [*sentences[1:]]
 
 
 def _is_planned_so(comparison: Comparison, block: Block) -> bool:
@@ -613,7 +613,10 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
             is_shown = not mean.low <= 1 <= mean.high
             evidence += f", {percent(1 - mean.alpha)} interval {ratio(mean.low)} to {ratio(mean.high)}"
     how = _by_ratio(shift.estimate if shift else mean.ratio, metric)
-    if overall.is_split or (not is_shown and Verdict.DIFFERS in verdicts):
+    is_far_apart = shift is not None and is_shown and _are_far_apart(tests, shift)
+    # Of those that are not shown to differ, the direction is unknown.
+    is_mixed = Verdict.DIFFERS in verdicts and (not is_shown or (is_far_apart and len(verdicts) > 1))
+    if overall.is_split or is_mixed:
         return f"{_over(mean.pairs, tests)}: {_one_by_one(comparison, tests)} ({evidence})."
     if overall.is_equal:
         statement = f"{title} is the same {this} as {that}, to within {percent(comparison.figures.delta)}"
@@ -621,7 +624,7 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
     elif shift and overall.verdict is Verdict.TOO_FEW:
         statement = f"the runs are too few to show any difference in {title} {between}"
         evidence, counts = f"ratio {ratio(shift.estimate)}", runs
-    elif is_shown and _are_far_apart(tests, shift):
+    elif is_far_apart:
         statement = f"{title} is {_range(tests, metric)} {this} compared with {facet.name_side(overall.baseline)}"
     elif is_shown:
         statement = f"{title} is {how} {this} {_than(how)} {that}"
@@ -630,12 +633,10 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
     return f"{_over(mean.pairs, tests)}: {statement} ({evidence}; {counts})."
 
 
-def _are_far_apart(tests: Sequence[Test], shift: Shift | None) -> bool:
-    """Return whether some of the tests is shown not to have the ratio in common."""
-    for one in (test.judgement.shift for test in tests):
-        if shift and one.low is not None and one.high is not None and not one.low <= shift.estimate <= one.high:
-            return True
-    return False
+def _are_far_apart(tests: Sequence[Test], shift: Shift) -> bool:
+    """Return whether one of the tests is shown not to have the ratio in common."""
+    ends = [(test.judgement.shift.low, test.judgement.shift.high) for test in tests]
+    return any(low is not None and high is not None and not low <= shift.estimate <= high for low, high in ends)
 
 
 def _range(tests: Sequence[Test], metric: Metric) -> str:
@@ -754,12 +755,12 @@ def _evidence(test: Test) -> str:
 
 def say_why(comparison: Comparison, *, most: int, of_costs: bool = False) -> list[str]:
     """Return where the first differences come from, as far as that is known; `of_costs`: those beside the primary."""
-    layout, sentences = comparison.layout, []
-    is_cost = of_costs or comparison.figures.primary.group == "Cost"
+    layout, sentences, is_cost_primary = comparison.layout, [], comparison.figures.primary.group == "Cost"
     if len(layout.blocks) > _SPOKEN_TESTS:
         return [] if of_costs else _common_reasons(comparison)
     for because in headline_reasons(comparison):
-        sentence = (because.what == "cost") is is_cost and say(
+        is_beside = because.what == "cost" and not is_cost_primary
+        sentence = is_beside is of_costs and say(
             because, layout.facet, comparison.specs, layout.sides, names_both=comparison.headline is not None
         )
         if sentence:

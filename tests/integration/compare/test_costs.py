@@ -54,6 +54,7 @@ def test_a_cost_is_tested_as_any_other_metric(store: SyntheticStore) -> None:
     (test,) = found.figures.tests
     assert (test.baseline.median, test.other.median) == pytest.approx((1.0, 0.5))
     assert test.judgement.shift.estimate == pytest.approx(0.5)
+    assert answer(found).count("Because ") == 1
 
 
 def test_items_in_other_units_cost_by_the_run(store: SyntheticStore) -> None:
