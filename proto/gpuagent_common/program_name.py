@@ -4,7 +4,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import takewhile, zip_longest
 from pathlib import PurePath
 
 from gpuagent_common.errors import MisuseError
@@ -326,7 +326,7 @@ def is_step_size(option: str) -> bool:
 
 def read_options(command: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the options of a command with their values: without hyphens before, and with hyphens for underscores."""
-    for word, following in zip(command, [*command[1:], ""], strict=True):
+    for word, following in zip_longest(command, command[1:], fillvalue=""):
         option, equals, value = word.partition("=")
         if equals or word.startswith("-"):
             yield option.lstrip("-+").replace("_", "-"), value if equals else following

@@ -156,13 +156,12 @@ def count_items(asked: float | str | None, command: Sequence[str]) -> float:
     """
     if not isinstance(asked, str):
         return asked or 0.0
-    for option, value in read_options(command):
-        if option == asked.replace("_", "-"):
-            try:
-                return float(_COUNT.convert(value, None, None))
-            except click.BadParameter:
-                break
-    raise MisuseError(f"--items-per-step {asked:.60}: {shlex.join(command):.120} has no --{asked:.60} with a number")
+    try:
+        # Of an option that is repeated, programs take the last value.
+        return float(_COUNT.convert(dict(read_options(command)).get(asked.replace("_", "-"), ""), None, None))
+    except click.BadParameter as error:
+        name = shlex.join(command) or "a built-in workload"
+        raise MisuseError(f"--items-per-step {asked:.60}: {name:.120} has no --{asked:.60} with a number") from error
 
 
 def make_spec(

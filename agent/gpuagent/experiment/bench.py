@@ -258,7 +258,7 @@ def _count_items(asked: float | str | None, entries: Sequence[Mapping[str, Any]]
     Raises MisuseError: one number is given for steps of other sizes, or a command lacks the option that has it.
     """
     commands = [entry.get("command", ()) for entry in entries]
-    if asked is None or not all(commands):
+    if asked is None:
         return [{} for _ in entries]
     sizes = [{option: value for option, value in read_options(each) if is_step_size(option)} for each in commands]
     for option in sizes[0] if not isinstance(asked, str) else ():

@@ -172,8 +172,9 @@ class Recorded:
 def _find_items_option(counts: Collection[float], commands: Iterable[Command]) -> str:
     """Return the option of commands whose values are the items of their steps; '' where there is none."""
     values: dict[str, set[str]] = defaultdict(set)
-    for option, value in (pair for command in commands for pair in read_options(command)):
-        values[option].add(value)
+    for command in commands:
+        for option, value in dict(read_options(command)).items():
+            values[option].add(value)
     written = {f"{count:.15g}" for count in counts}
     return next((option for option, of_option in values.items() if of_option == written), "")
 

@@ -232,12 +232,17 @@ def test_the_items_of_a_step_are_an_option_of_each_command() -> None:
         return [cell.asked.items_per_step for cell in made.cells]
 
     assert items("batch-size", vary=["batch_size=32,128"]) == [32, 128]
+    program += ["--batch-size", "64"]
+    assert items("batch-size", vary=["batch_size=32,128"]) == [32, 128]
+    del program[-2:]
     assert items(8, vary=["lr=1,2"]) == [8, 8]
     with pytest.raises(MisuseError, match="counts the same for each --batch-size; let"):
         items(8, vary=["batch-size=32,128"])
     for option, vary in (("batch-size", ["lr=1,2"]), ("optimizer", ["optimizer=sgd,adam"])):
         with pytest.raises(MisuseError, match=f"has no --{option} with a number"):
             items(option, vary=vary)
+    with pytest.raises(MisuseError, match="a built-in workload has no --batch-size"):
+        content("mnist", workload=True, settings={"items_per_step": "batch-size"})
 
 
 def test_a_file_that_cannot_be_written_is_refused_and_one_that_can_stays_as_it_is(tmp_path: Path) -> None:
