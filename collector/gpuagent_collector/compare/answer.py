@@ -364,6 +364,7 @@ def _named_once(sentences: Sequence[str], layout: Layout) -> list[str]:
             written.append(f"{begin}{rest[0].upper()}{rest[1:]}" if name == last else sentence)
             last = name
         else:
+            last = ""
             written.append(sentence)
     return written
 
