@@ -112,15 +112,15 @@ def check_words(words: Sequence[str], program: Sequence[str]) -> None:
             value = value or next(iter(words[number + 1 :]), "NAME")
             raise MisuseError(f"--on chooses the agents: {context.command_path} --on {name[2:]}={value:.60} …")
     if words and program:
-        close = get_close_matches(words[0], options, n=1, cutoff=0.85)
+        name = words[0].partition("=")[0]
+        close = ["--repeat"] if name == "--rounds" else get_close_matches(words[0], options, n=1, cutoff=0.85)
         hint = "give either a workload or `-- PROGRAM`"
-        if words[0].startswith("-"):
-            hint = "there is no such option; the program's own come after `--`"
-        if words[0].partition("=")[0] == "--rounds":
-            close = ["--repeat"]
-        if words[0].partition("=")[0] == "--vary":
+        if close:
+            hint = f"did you mean {close[0]}?"
+        elif name == "--vary":
             hint = f"`gpuagent bench` has it: {shlex.join(['gpuagent', 'bench', *words, '--', *program]):.120}"
-        hint = f"did you mean {close[0]}?" if close else hint
+        elif name.startswith("-"):
+            hint = "there is no such option; the program's own come after `--`"
         raise MisuseError(f"unexpected {words[0]!r} before `--`; {hint}")
 
 

@@ -97,14 +97,15 @@ _AGENT = (
 
 
 def agent_columns(agents: Sequence[Agent]) -> Sequence[ListColumn]:
-    """Return the columns of the list of agents; other nodes with one name have their UUIDs, which --on takes too."""
+    """Return the columns of the list of agents; nodes that share a name have their UUIDs, which --on takes too."""
     names = Counter(name for name, _ in {(agent.node, agent.node_uuid) for agent in agents})
+    shared = {name for name, nodes in names.items() if nodes > 1}
 
     def show(row: Mapping[str, Agent]) -> str | None:
-        return row["agent"].node_uuid if names[row["agent"].node] > 1 else None
+        return row["agent"].node_uuid if row["agent"].node in shared else None
 
-    identity = ListColumn(title="identity", show=show, rank=1)
-    return [_AGENT[0], *([identity] if max(names.values(), default=0) > 1 else []), *_AGENT[1:]]
+    identity = [ListColumn(title="identity", show=show, rank=1)] if shared else []
+    return [_AGENT[0], *identity, *_AGENT[1:]]
 
 
 def open_display() -> "AbstractContextManager[Lines | LiveTable]":
