@@ -221,8 +221,9 @@ def digest_programs(experiment: Experiment) -> dict[str, str]:
         for word in (*command, *modules, *re.split(r"[\s;&|<>()'\"`]+", " ".join(lines))):
             path = Path(word)
             with contextlib.suppress(OSError, ValueError):  # no file's name, or one that is not readable
-                if path.is_file() and (is_program(word) or path.name == name or os.access(path, os.X_OK)):
-                    digests.setdefault(word, _digest_file(path))
+                is_run = is_program(word) or path.name == name or os.access(path, os.X_OK)
+                if word not in digests and is_run and path.is_file():
+                    digests[word] = _digest_file(path)
     return digests
 
 
