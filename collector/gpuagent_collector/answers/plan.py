@@ -597,8 +597,8 @@ def _entries(ask: Ask, block: Block, plan: Plan) -> Iterator[dict[str, Any]]:
             what = {"name": block.workload, "command": list(command), **recorded.steps}
         if recorded.inputs:
             what["input"] = recorded.inputs[0]
-        limits: dict[str, Any] = dict(zip(recorded.limits[::2], recorded.limits[1::2], strict=True))
-        limits = {name.lstrip("-"): float(limit) if name == "--cpus" else limit for name, limit in limits.items()}
+        given = zip(recorded.limits[::2], recorded.limits[1::2], strict=True)
+        limits = {name.lstrip("-"): float(limit) if name == "--cpus" else limit for name, limit in given}
         beside = sorted({run.interference or "none" for run in runs})
         held = {
             "environments": [*recorded.environments],
@@ -681,11 +681,11 @@ def answer(plan: Plan) -> str:
 def _say_next(plan: Plan) -> Iterator[str]:
     """Yield what the next command makes, and which difference that shows."""
     command, made, left_out = _next(plan)
+    if command is None:
+        return
     nodes, on, repeats = plan.recorded.nodes, _nodes_by_platform(plan), _repeats_of_node(plan)
     runs = repeats * min(on.values()) if len(on) > 1 else repeats
     effects = [each.least_effect(runs, plan.question) for each in plan.blocks]
-    if command is None:
-        return
     if plan.output:
         yield f"{plan.output} has the experiment."
     if plan.recorded.lacking:
@@ -716,10 +716,10 @@ def _of_which(plan: Plan, made: int, left_out: int) -> str:
     """Return of which workloads, settings or commands the new runs are, as each has so many; '' for the only one."""
     if left_out and made == 1:
         return " of the commonest command"
+    if left_out and plan.undecided:
+        return " of two commands whose difference is not shown yet"
     if left_out:
-        return (
-            " of two commands whose difference is not shown yet" if plan.undecided else " of the commonest two commands"
-        )
+        return " of the commonest two commands"
     if plan.blocks[1:]:
         return f" of each {_kind(plan)}"
     return " of each command" if made > 1 and plan.recorded.nodes[1:] else ""
@@ -732,13 +732,12 @@ def _say_looks(plan: Plan, runs: int, effect: float) -> str:
     """
     width = float(read_rule(plan.recorded.rule)[0].rstrip("%")) / 100
     expected = max(block.expected_width(runs, plan.question) or 0.0 for block in plan.blocks)
-    if expected > width:
-        ends = (
-            f"It would stop at intervals as narrow as {percent(width)}, but they would be about {_share(expected)} wide"
-        )
-        return f", which show {_share(effect)} or more. {ends}."
-    ends = f"It stops at the first planned look with intervals as narrow as {percent(width)}, as these runs do"
-    return f", which show {_share(max(effect, width))} or more. {ends}."
+    narrow = f"intervals as narrow as {percent(width)}"
+    ends = f"It would stop at {narrow}, but they would be about {_share(expected)} wide"
+    if expected <= width:
+        effect = max(effect, width)
+        ends = f"It stops at the first planned look with {narrow}, as these runs do"
+    return f", which show {_share(effect)} or more. {ends}."
 
 
 def _range_sentence(plan: Plan, title: str) -> str:
@@ -749,10 +748,10 @@ def _range_sentence(plan: Plan, title: str) -> str:
         effect = block.least_effect(repeats, plan.question)
         shown = "none" if effect is None else f"{_share(effect)} or more"
         ends.append(f"{shown} for {_name(block, plan)} (scatters {which})")
-    kinds = f"{_kind(plan)}s"
-    of = f" of {plan.blocks[0].block.workload}" if kinds == "settings" else ""
+    kind = _kind(plan)
+    of = f" of {plan.blocks[0].block.workload}" if kind == "setting" else ""
     return (
-        f"Over {len(plan.blocks)} {kinds}{of}, {repeats} runs a side show a difference in {title} of {ends[0]}, "
+        f"Over {len(plan.blocks)} {kind}s{of}, {repeats} runs a side show a difference in {title} of {ends[0]}, "
         f"of {ends[1]}; {percent(POWERS[0])} power."
     )
 
