@@ -71,7 +71,7 @@ class Details:
 
 def load_details(ask: Ask, layout: Layout) -> Details | None:
     """Return the details of the only run of a layout; None: there are several."""
-    run_ids = {run.run_id for block in layout.blocks for cell in block.cells for run in cell.runs}
+    run_ids = {run.run_id for run in layout.runs}
     if len(run_ids) != 1:
         return None
     (run_id,) = run_ids

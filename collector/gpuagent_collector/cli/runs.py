@@ -80,8 +80,7 @@ def command(
         return
     from gpuagent_collector.runs.listing import runs_sql
 
-    named = {"workload": workload, "platform": platform, "experiment": experiment}
-    filters = {**named, "status": status}
+    filters = {"workload": workload, "platform": platform, "experiment": experiment, "status": status}
     sql = runs_sql(filters, limit, of_parts=parts, names=names)
     if show_sql:
         click.echo(sql, err=True)

@@ -11,15 +11,7 @@ from typing import Any
 from gpuagent_collector.compare.because import Because, say
 from gpuagent_collector.compare.caveats.runs import find_differing
 from gpuagent_collector.compare.comparison import Comparison, cost_row, rank_sides, telling_side
-from gpuagent_collector.compare.figures import (
-    BlockFigures,
-    Figure,
-    Overall,
-    Row,
-    Test,
-    is_work_unlike,
-    make_figure,
-)
+from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, Test, is_work_unlike, make_figure
 from gpuagent_collector.compare.tables import grouped, shown_rows
 from gpuagent_collector.metrics import BY_NAME, METRICS, Better, Metric
 from gpuagent_collector.metrics.result import SERVING
@@ -259,7 +251,7 @@ def _settings_of(figures: BlockFigures, layout: Layout) -> list[tuple[str, Block
     """Return the name of each setting of a block, and the block with its runs alone: each command is a setting."""
     block = figures.block
     name = tell_apart(block, layout.blocks, briefly=True)
-    commands = name_commands(run.command for cell in block.cells for run in cell.runs)
+    commands = name_commands(run.command for run in block.runs)
     if len(set(commands.values())) < 2:
         return [(name, figures)]
     settings = []
@@ -425,9 +417,8 @@ def _results(comparison: Comparison, *, most: int, place: str) -> list[str]:
 
 def are_together(comparison: Comparison) -> bool:
     """Return whether all blocks together say more than single ones: they show a difference, or no single one does."""
-    differing = {test.sides for test in comparison.figures.tests if test.judgement.verdict is Verdict.DIFFERS}
-    overall = comparison.figures.overall
-    return all(one.shift and (one.shift.is_shown or (one.side, one.baseline) not in differing) for one in overall)
+    differing = comparison.figures.differing
+    return all(one.shift and (one.shift.is_shown or one.sides not in differing) for one in comparison.figures.overall)
 
 
 def say_together(comparison: Comparison) -> list[str]:
@@ -437,22 +428,19 @@ def say_together(comparison: Comparison) -> list[str]:
         return [_ranked_sentence(comparison, ranked)]
     if ranked and are_together(comparison) and all(one.verdict is Verdict.NOT_SHOWN for one in ranked):
         return [_tie_sentence(comparison, overall)]
-    differing = {test.sides for test in comparison.figures.tests if test.judgement.verdict is Verdict.DIFFERS}
-    shown_first = sorted(overall, key=lambda one: (one.side, one.baseline) not in differing)
+    differing = comparison.figures.differing
+    shown_first = sorted(overall, key=lambda one: one.sides not in differing)
     return [_overall_sentence(comparison, one) for one in shown_first]
 
 
 def _tie_sentence(comparison: Comparison, overall: Sequence[Overall]) -> str:
     """Return that no side is shown to differ from the baseline over all blocks, and how large a difference could be."""
-    facet, baseline = comparison.layout.facet, overall[0].baseline
+    facet, title = comparison.layout.facet, spoken(comparison.figures.primary, comparison.request.stat)
     others = [facet.name_side(one.side) for one in overall]
     named = f"any of {len(others)} other {facet.plural}" if others[2:] else " or ".join(others)
-    tests = [test for test in comparison.figures.tests if test.sides == (overall[0].side, baseline)]
-    return (
-        f"{_over(overall[0].mean.pairs, tests)}: there is no measurable difference in "
-        f"{spoken(comparison.figures.primary, comparison.request.stat)} between {facet.name_side(baseline)} and {named}"
-        f"{could_hide([one.shift for one in overall if one.shift])}."
-    )
+    between = f"between {facet.name_side(overall[0].baseline)} and {named}"
+    hidden = could_hide([one.shift for one in overall if one.shift])
+    return f"{_over(comparison, overall[0])}: there is no measurable difference in {title} {between}{hidden}."
 
 
 def say_options(comparison: Comparison) -> str:
@@ -592,7 +580,7 @@ _ALONE = {
 def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
     """Return a geometric mean with its interval, and the number of each verdict on its tests."""
     metric, mean = comparison.figures.primary, overall.mean
-    tests = [test for test in comparison.figures.tests if test.sides == (overall.side, overall.baseline)]
+    tests = comparison.figures.tests_of(overall)
     verdicts = Counter(test.judgement.verdict for test in tests)
     counts = "one by one " + ", ".join(f"{number} {_ALONE[verdict]}" for verdict, number in verdicts.items())
     if set(verdicts) == {Verdict.DIFFERS}:
@@ -618,7 +606,7 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
     # Of those that are not shown to differ, the direction is unknown.
     is_mixed = Verdict.DIFFERS in verdicts and (not is_shown or (is_far_apart and len(verdicts) > 1))
     if overall.is_split or is_mixed:
-        return f"{_over(mean.pairs, tests)}: {_one_by_one(comparison, tests)} ({evidence})."
+        return f"{_over(comparison, overall)}: {_one_by_one(comparison, tests)} ({evidence})."
     if overall.is_equal:
         statement = f"{title} is the same {this} as {that}, to within {percent(comparison.figures.delta)}"
         counts = "so is each of them"
@@ -631,7 +619,7 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
         statement = f"{title} is {how} {this} {_than(how)} {that}"
     else:
         statement = f"there is no measurable difference in {title} {between}{could_hide([shift]) if shift else ''}"
-    return f"{_over(mean.pairs, tests)}: {statement} ({evidence}; {counts})."
+    return f"{_over(comparison, overall)}: {statement} ({evidence}; {counts})."
 
 
 def _are_far_apart(tests: Sequence[Test], shift: Shift) -> bool:
@@ -650,29 +638,31 @@ def _range(tests: Sequence[Test], metric: Metric) -> str:
 def _one_by_one(comparison: Comparison, tests: Sequence[Test]) -> str:
     """Return what tests of the same two sides show one by one: those that differ, by direction, then the others."""
     layout, metric = comparison.layout, comparison.figures.primary
-    differing = [test for test in tests if test.judgement.verdict is Verdict.DIFFERS]
+    by_verdict: dict[Verdict, list[Test]] = defaultdict(list)
+    for test in tests:
+        by_verdict[test.judgement.verdict].append(test)
+    differing = by_verdict[Verdict.DIFFERS]
     rising = [test for test in differing if test.judgement.shift.estimate > test.judgement.shift.neutral]
     falling = [test for test in differing if test not in rising]
     groups = [(_range(group, metric), group) for group in (rising, falling) if group]
-    for verdict, words in (
-        (Verdict.EQUAL, f"the same to within {percent(comparison.figures.delta)}"),
-        (Verdict.NOT_SHOWN, "undecided"),
-        (Verdict.TOO_FEW, "undecided by so few runs"),
-    ):
-        if group := [test for test in tests if test.judgement.verdict is verdict]:
-            groups.append((words, group))
+    groups += [
+        (f"the same to within {percent(comparison.figures.delta)}", by_verdict[Verdict.EQUAL]),
+        ("undecided", by_verdict[Verdict.NOT_SHOWN]),
+        ("undecided by so few runs", by_verdict[Verdict.TOO_FEW]),
+    ]
     listed = []
     for words, group in groups:
-        names = first_few([tell_apart(test.block, layout.blocks, briefly=True) for test in group])
-        listed.append(f"{words} for {names}")
+        names = [tell_apart(test.block, layout.blocks, briefly=True) for test in group]
+        listed += [f"{words} for {first_few(names)}"] if names else []
     this, that = layout.facet.where(tests[0].other.side), layout.facet.name_side(tests[0].baseline.side)
     return f"{spoken(metric, comparison.request.stat)} {this} compared with {that} is {'; '.join(listed)}"
 
 
-def _over(pairs: int, tests: Sequence[Test]) -> str:
+def _over(comparison: Comparison, overall: Overall) -> str:
+    tests = comparison.figures.tests_of(overall)
     workloads = {test.block.workload for test in tests}
     over = "settings" if len(workloads) == 1 else "workloads or settings"
-    return f"Over {pairs} {'workloads' if len(workloads) == len(tests) else over}"
+    return f"Over {overall.mean.pairs} {'workloads' if len(workloads) == len(tests) else over}"
 
 
 def _ranked_sentence(comparison: Comparison, ranked: Sequence[Overall]) -> str:
@@ -696,9 +686,7 @@ def say_behind(comparison: Comparison) -> str:
 
 
 def _over_ranked(comparison: Comparison, ranked: Sequence[Overall]) -> str:
-    tests = [test for test in comparison.figures.tests if test.sides == (ranked[0].side, ranked[0].baseline)]
-    title = spoken(comparison.figures.primary, comparison.request.stat)
-    return f"{_over(ranked[0].mean.pairs, tests)}: {title} is"
+    return f"{_over(comparison, ranked[0])}: {spoken(comparison.figures.primary, comparison.request.stat)} is"
 
 
 def _place(comparison: Comparison, one: Overall, *, is_highest: bool) -> str:
@@ -707,7 +695,7 @@ def _place(comparison: Comparison, one: Overall, *, is_highest: bool) -> str:
     word, shift = "highest" if is_highest else "lowest", one.common
     if shift is None or (shift.estimate > 1) is not is_highest:
         return f"{word} {facet.where(one.baseline)}"
-    how = f"{_by_ratio(shift.estimate, replace(metric, better=None))}"
+    how = _by_ratio(shift.estimate, replace(metric, better=None))
     by = f"{how} {_than(how)} {facet.where(one.baseline)}"
     if not one.is_shown:
         by = f"without a measurable difference to {facet.name_side(one.baseline)}"

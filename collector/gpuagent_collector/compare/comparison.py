@@ -286,7 +286,8 @@ def find_best(comparison: Comparison) -> str | None:
 def find_option_tests(layout: Layout, facts: Facts, figures: Figures) -> Iterator[tuple[Facet, tuple[Test, ...]]]:
     """Yield the tests of each option of a sweep; nothing where not every combination of their values has the metric."""
     block = layout.blocks[0]
-    commands = {run.command for cell in block.cells for run in cell.runs}
+    every = block.runs
+    commands = {run.command for run in every}
     if len(layout.blocks) > 1 or not all(part.argument is not None for part in layout.facet.parts):
         return
     values: dict[str, set[str]] = {}
@@ -294,7 +295,6 @@ def find_option_tests(layout: Layout, facts: Facts, figures: Figures) -> Iterato
         values[name] = {find_argument(command, name) for command in commands}
     if len(values) < 2 or not all(map(can_name, values)) or prod(map(len, values.values())) != len(commands):
         return
-    every = block.runs
     is_known = ~np.isnan(facts.column(every, figures.primary.name))
     counts = Counter(run.command for run in compress(every, is_known))
     if len(counts) < len(commands):

@@ -235,7 +235,7 @@ def _next_of_undecided(comparison: Comparison) -> str:
     compared, it separates these facts first.
     """
     request, layout = comparison.request, comparison.layout
-    commands = {run.command for cell in layout.blocks[0].cells for run in cell.runs}
+    commands = {run.command for run in layout.blocks[0].runs}
     if len(layout.sides) == 1 and len(commands) > 1:
         is_one = len({block.workload for block in layout.blocks}) == 1
         named = request.workload if is_one else layout.blocks[0].workload

@@ -114,6 +114,11 @@ class Overall:
     is_equal: bool
 
     @property
+    def sides(self) -> tuple[str, str]:
+        """The names of the other side and of the baseline, as those of its tests."""
+        return self.side, self.baseline
+
+    @property
     def common(self) -> Shift | None:
         """The ratio in common; None: it is unknown, or blocks that differ both ways have none."""
         return None if self.is_split else self.shift
@@ -128,8 +133,10 @@ class Overall:
         """The verdict on all blocks together; None: they have no common ratio, and a mean is not tested."""
         if self.is_equal:
             return Verdict.EQUAL
-        if self.common is None or self.is_shown:
-            return Verdict.DIFFERS if self.common else None
+        if self.common is None:
+            return None
+        if self.common.is_shown:
+            return Verdict.DIFFERS
         return Verdict.TOO_FEW if self.common.low is None else Verdict.NOT_SHOWN
 
 
@@ -175,10 +182,18 @@ class Figures:
     blocks: tuple[BlockFigures, ...]
 
     @property
+    def differing(self) -> set[tuple[str, str]]:
+        """The sides and baselines between which some block shows a difference."""
+        return {test.sides for test in self.tests if test.judgement.verdict is Verdict.DIFFERS}
+
+    @property
     def differs(self) -> bool:
         """Return whether a difference is shown, in some block or in all of them together."""
-        in_some = any(test.judgement.verdict is Verdict.DIFFERS for test in self.tests)
-        return in_some or any(overall.is_shown for overall in self.overall)
+        return bool(self.differing) or any(overall.is_shown for overall in self.overall)
+
+    def tests_of(self, overall: Overall) -> list[Test]:
+        """Return the tests of the same two sides, one for each block."""
+        return [test for test in self.tests if test.sides == overall.sides]
 
 
 def count(cell: Cell, facts: Facts, primary: Metric) -> dict[str, Any]:
@@ -360,7 +375,7 @@ def is_work_unlike(block: Block, facts: Facts) -> bool:
 
     Some count steps and others items, or all count steps, and their commands have other batch sizes.
     """
-    units = facts.throughput_units(run for cell in block.cells for run in cell.runs)
+    units = facts.throughput_units(block.runs)
     if len(units) > 1:
         return True
     sizes: set[frozenset[Command]] = set()
@@ -523,7 +538,7 @@ def _block_figures(
             find_shifts=partial(shifts, metric),
         )
 
-    known = known_metrics([run for cell in block.cells for run in cell.runs], facts)
+    known = known_metrics(block.runs, facts)
     if is_work_unlike(block, facts):
         # A million of one side's units is other work than a million of another's.
         known = tuple(each for each in known if not each.name.startswith(f"{COST_PER_MILLION_ITEMS.stem}_"))
@@ -531,7 +546,7 @@ def _block_figures(
 
 
 def _unit(block: Block, facts: Facts, metric: Metric) -> str:
-    return facts.unit((run for cell in block.cells for run in cell.runs), metric)
+    return facts.unit(block.runs, metric)
 
 
 def _figure(block: Block, side: str, facts: Facts, metric: Metric) -> Figure:

@@ -125,7 +125,7 @@ def _verdict_rows(
         if several:
             yield _name_both(comparison.layout.facet, *sides)
         yield from tests
-        yield from (one for one in comparison.figures.overall if not ranked and (one.side, one.baseline) == sides)
+        yield from (one for one in comparison.figures.overall if not ranked and one.sides == sides)
 
 
 def _name_baseline(baseline: Figure, facet: Facet, options: str, scale: Notation | None) -> str:

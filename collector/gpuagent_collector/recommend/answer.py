@@ -118,6 +118,7 @@ def _over_settings(recommendation: Recommendation) -> Iterator[str]:
     tests, layout = recommendation.tests, recommendation.layout
     overall, is_higher = tests.figures.overall, tests.figures.primary.better is Better.HIGHER
     best = find_best(tests)
+    # Of two sides, the test has the best one.
     if len(overall) == 1 and (shift := overall[0].common) and overall[0].is_shown:
         best = overall[0].side if (shift.estimate > 1) is is_higher else overall[0].baseline
     is_complete = len(layout.sides) == len(overall) + 1
@@ -134,8 +135,7 @@ def _over_settings(recommendation: Recommendation) -> Iterator[str]:
         yield from [say_behind(tests)] if overall[1:] else say_together(tests)
     else:
         yield from say_together(tests)
-    because = say_why(tests, most=1)
-    yield from (f"\n{each}" for each in because)
+    yield from (f"\n{because}" for because in say_why(tests, most=1))
 
 
 def _by_options(ranking: Ranking, block: str, verbs: "_Verbs", recommendation: Recommendation) -> str:

@@ -48,7 +48,7 @@ def find_reasons(ask: Ask, facet: Facet, blocks: Sequence[Block], facts: Facts) 
     measured = [run for run in load_runs(ask, facet, workload=ROOFS, experiment=None) if run.status == "succeeded"]
     ceilings = load_trials(ask, measured, load_facts(ask, [run.run_id for run in measured])) if measured else []
     # Without measured roofs no run has a share of them.
-    runs = [run for block in blocks for cell in block.cells for run in cell.runs] if ceilings else []
+    runs = [run for block in blocks for run in block.runs] if ceilings else []
     trials = {trial.run.run_id: trial for trial in load_trials(ask, runs, facts)}
     found = []
     for block in blocks:

@@ -174,7 +174,7 @@ class Layout:
     @property
     def runs(self) -> list[Run]:
         """The runs that are compared or described, block by block."""
-        return [run for block in self.blocks for cell in block.cells for run in cell.runs]
+        return [run for block in self.blocks for run in block.runs]
 
     @property
     def run_ids(self) -> list[str]:
@@ -184,7 +184,7 @@ class Layout:
     @property
     def looks(self) -> int:
         """The number of looks after which an experiment of these runs could stop; 1: it could not stop early."""
-        rules = {run.until for block in self.blocks for cell in block.cells for run in cell.runs if run.until}
+        rules = {run.until for run in self.runs if run.until}
         return max((1, *(len(read_rule(rule)[1]) for rule in rules)))
 
     def runs_of(self, side: str) -> tuple[Run, ...]:
@@ -557,9 +557,8 @@ def tell_apart(block: Block, blocks: Iterable[Block], *, briefly: bool = False) 
     `briefly` leaves out settings that distinguish it from no further block than those before.
     """
     others = [other.settings for other in blocks if other.workload == block.workload and other is not block]
-    told = (telling if briefly else distinguishing)(block.settings, others)
-    said = {name: value for name, value in block.settings.items() if name in block.named or name in told}
-    return _write_settings(block, said)
+    names = {*block.named, *(telling if briefly else distinguishing)(block.settings, others)}
+    return _write_settings(block, {name: value for name, value in block.settings.items() if name in names})
 
 
 # Of an argument of which a block has several values.

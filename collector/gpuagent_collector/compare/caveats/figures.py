@@ -48,7 +48,7 @@ def too_few(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where no outcome could show a difference."""
     tests = evidence.figures.tests
     # What none can show alone, all of them together can.
-    together = {(one.side, one.baseline) for one in evidence.figures.overall if one.common and one.common.low}
+    together = {one.sides for one in evidence.figures.overall if one.common and one.common.low}
     few = [test for test in tests if test.judgement.verdict is Verdict.TOO_FEW and test.sides not in together]
     if few:
         of_many = f", with {len(tests)} comparisons tested together" if len(tests) > 1 else ""
@@ -139,10 +139,7 @@ def no_throughput(evidence: Evidence) -> Iterator[Caveat]:
 
 def _mixed_units(evidence: Evidence) -> list[str]:
     """Return the units of throughput of the blocks that have several."""
-    of_blocks = [
-        evidence.facts.throughput_units(run for cell in block.cells for run in cell.runs)
-        for block in evidence.layout.blocks
-    ]
+    of_blocks = [evidence.facts.throughput_units(block.runs) for block in evidence.layout.blocks]
     return sorted({unit for units in of_blocks if len(units) > 1 for unit in units})
 
 
