@@ -126,7 +126,8 @@ def report(ask: "Ask", *, source: str, place: Sequence[str], path: Path, inline:
     for paragraph in text.splitlines():
         click.echo(textwrap.fill(paragraph, columns))
     beside = f"; its charts need {name} beside it, or --inline" if name else ""
-    click.echo(f"{path}: {in_unit('bytes')(path.stat().st_size)}, a page for a browser{beside}")
+    written = f"{path}: {in_unit('bytes')(path.stat().st_size)}, a page for a browser{beside}"
+    click.echo(textwrap.fill(written, columns, break_long_words=False, break_on_hyphens=False))
     further = find_next(made.comparison, reported=True)
     if further:
         click.echo("\n".join(["Next:", *shell_lines(read_from(further, place), columns)]))
