@@ -314,7 +314,7 @@ def test_the_file_is_written_with_its_command_and_only_replaced_on_request(repor
     path = tmp_path / "out.html"
     code, out, err = report(str(path), "--by", "interference")
     assert (code, err) == (0, f"reading the store {tmp_path / 'runs.duckdb'}\n")
-    assert any(line.startswith(f"{path}: ") for line in out.splitlines())
+    assert any(line.startswith(f"{path}:") for line in out.splitlines())
     assert " ".join(out.split()).endswith("mnist --by interference")  # what comes after a difference
     assert path.stat().st_size < 1_000_000
     (library,) = tmp_path.glob("plotly-*.js")
