@@ -15,7 +15,7 @@ class OutputFormat(Enum):
     CSV = "csv"
     # A table for issues and documents.
     MARKDOWN = "markdown"
-    # A table for papers, of the package booktabs.
+    # A table for papers, of the packages booktabs and adjustbox.
     LATEX = "latex"
 
 

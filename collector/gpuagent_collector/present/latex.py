@@ -1,8 +1,10 @@
-"""Tables and documents in LaTeX, for papers: tables need the package booktabs, and all compiles with pdflatex.
+"""Tables and documents in LaTeX, for papers: tables need the packages booktabs and adjustbox.
 
-Names from the store in other scripts than Latin need xelatex.
+Long headings and names are broken, and a table that is still wider than the line is made smaller. All compiles with
+pdflatex; names from the store in other scripts than Latin need xelatex.
 """
 
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from gpuagent_collector.present.answer import Bullets, Command, Section, Verbatim, without_charts
@@ -38,10 +40,13 @@ _WRITTEN = {
     "…": r"\ldots{}",
 }
 
+# The most characters in a line of a heading and of a cell: five columns then fit a page, at nearly the text's size.
+_HEADING, _CELL = 16, 32
+
 
 def to_latex(sections: Iterable[Section]) -> str:
     """Return a document as the body of a LaTeX file."""
-    blocks: list[str] = []
+    blocks = [r"% needs \usepackage{booktabs,adjustbox}"]
     for section in without_charts(sections):
         blocks += [f"\\subsection*{{{_text(section.heading)}}}", *_blocks(section)]
     return "\n\n".join(blocks)
@@ -49,17 +54,29 @@ def to_latex(sections: Iterable[Section]) -> str:
 
 def latex_table(names: Sequence[str], right: Iterable[bool], rows: Iterable[Iterable[str]]) -> Iterator[str]:
     """Yield the lines of a table; `right` marks the columns aligned to the right."""
-    yield f"\\begin{{tabular}}{{{''.join('r' if each else 'l' for each in right)}}}"
+    sides = ["r" if each else "l" for each in right]
+    yield r"\begin{adjustbox}{max width=\linewidth}"
+    yield f"\\begin{{tabular}}{{{''.join(sides)}}}"
     yield r"\toprule"
-    yield _row(names)
+    yield _row(names, sides, _HEADING, "b")
     yield r"\midrule"
-    yield from map(_row, rows)
+    for row in rows:
+        yield _row(row, sides, _CELL, "t")
     yield r"\bottomrule"
     yield r"\end{tabular}"
+    yield r"\end{adjustbox}"
 
 
-def _row(cells: Iterable[str]) -> str:
-    return f"{' & '.join(map(_text, cells))} \\\\"
+def _row(cells: Iterable[str], sides: Iterable[str], width: int, line: str) -> str:
+    """Return a row of which long cells are broken; their first (`t`) or last (`b`) lines stand side by side."""
+    written = []
+    for cell, side in zip(cells, sides, strict=True):
+        lines = textwrap.wrap(cell.strip(), width, break_long_words=False, break_on_hyphens=False)
+        text = r" \\{}".join(map(_text, lines))  # without {}, a bracket after it would be an option
+        if len(lines) > 1:
+            text = f"\\begin{{tabular}}[{line}]{{@{{}}{side}@{{}}}}{text}\\end{{tabular}}"
+        written.append(text)
+    return f"{' & '.join(written)} \\\\"
 
 
 def _text(text: str) -> str:

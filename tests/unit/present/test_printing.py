@@ -106,7 +106,15 @@ def test_every_kind_of_value_can_be_printed_in_every_format(output_format: Outpu
     assert printed(ask(f"SELECT {sql}"), output_format)
 
 
-LATEX = "\n".join((r"\begin{tabular}{rl}", r"\toprule", r"a & b \\", r"\midrule", r"\bottomrule", r"\end{tabular}", ""))
+LATEX = r"""\begin{adjustbox}{max width=\linewidth}
+\begin{tabular}{rl}
+\toprule
+a & b \\
+\midrule
+\bottomrule
+\end{tabular}
+\end{adjustbox}
+"""
 
 
 @pytest.mark.parametrize(
@@ -176,8 +184,16 @@ def test_json_gives_back_what_went_in(rows: list[tuple[float | None, str | None]
 
 
 def test_a_latex_cell_cannot_run_a_command() -> None:
-    written = printed(pa.table({"a": ["\\input{x} & 100 % $x_1^2$ --prices #~"]}), OutputFormat.LATEX)
-    assert r"\textbackslash{}input\{x\} \& 100 \% \$x\_1\textasciicircum{}2\$ -{}-prices \#\textasciitilde{}" in written
+    written = printed(pa.table({"a": ["\\input{x} & 100 % $x_1^2$ #~", "a --prices"]}), OutputFormat.LATEX)
+    assert r"\textbackslash{}input\{x\} \& 100 \% \$x\_1\textasciicircum{}2\$ \#\textasciitilde{}" in written
+    assert "a -{}-prices" in written
+
+
+def test_long_names_are_broken_in_latex() -> None:
+    long = "--batch-size 128 --optimizer adam [x]"
+    heading, _, row = printed(pa.table({f"range of {long}": [long]}), OutputFormat.LATEX).splitlines()[3:6]
+    assert heading.count(r" \\{}") == 3
+    assert row == r"\begin{tabular}[t]{@{}l@{}}-{}-batch-size 128 -{}-optimizer \\{}adam [x]\end{tabular} \\"
 
 
 def test_a_markdown_cell_cannot_break_its_table() -> None:
