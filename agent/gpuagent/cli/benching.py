@@ -55,6 +55,9 @@ _STORE = "runs.duckdb"
 _TABLES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
 _FIGURES = (".png", ".svg", ".pdf")
 
+# Options that are for the steps of a program.
+_OF_STEPS = ("observe", "pattern", "items_per_step")
+
 # In the reason of a search for the highest load that had too few windows.
 _MORE_WINDOWS = re.compile(r"give --find-windows (\d+)$")
 _IS_WINDOWS = re.compile(r"(--)?find[-_]windows=")
@@ -245,9 +248,8 @@ class Bench:
             metric = "run_seconds"
             answer += ["--metric", metric]
             brief = "; those below 0.1 s are up to some ms too long" if lines.is_brief else ""
-            is_partial = awaited.lacking < awaited.sides
-            reported = "not every command reports a throughput" if is_partial else "no throughput is reported"
-            lines.note(f"{reported}, so the figures are durations{brief}")
+            reason = _say_lacking(experiment.cells[0].asked, is_partial=awaited.lacking < awaited.sides)
+            lines.note(f"{reason}, so the figures are durations{brief}")
         failed: GpuAgentError | None = None
         for file in self.files:
             if file.suffix == ".html":
@@ -294,6 +296,17 @@ class Bench:
             raise GpuAgentError("; ".join(line.removeprefix("collector: ") for line in said))
         for line in said:
             click.echo(line, err=True)
+
+
+def _say_lacking(asked: RunSpec, *, is_partial: bool) -> str:
+    """Return why runs have no throughput, and which options had no effect."""
+    if not asked.command:
+        return "not every cell reports a throughput" if is_partial else "no throughput is reported"
+    if is_partial:
+        return "not every command prints steps as it makes them"
+    options = [f"--{name.replace('_', '-')}" for name in _OF_STEPS if getattr(asked, name)]
+    without = f" ({', '.join(options)} had no effect)" if options else ""
+    return f"no run prints steps as it makes them{without}"
 
 
 def _with_windows(words: Sequence[str], windows: str) -> list[str]:
