@@ -379,8 +379,10 @@ def _untested(history: History, title: str) -> str:
     among = f"It is {write(medians[0])}."
     each = f"{min(runs)} to {counted(max(runs), 'run')}" if min(runs) < max(runs) else counted(runs[0], "run")
     if series[1:]:
-        among = f"It is {write(min(medians))} to {write(max(medians))} in {len(series)} settings." if is_one else ""
-        each += " of each setting"
+        # A setting on several nodes has a history on each.
+        what, several = ("history", "histories") if len({one.node for one in series}) > 1 else ("setting", "settings")
+        among = f"It is {write(min(medians))} to {write(max(medians))} in {len(series)} {several}." if is_one else ""
+        each += f" of each {what}"
     command, missing = _repeat(history)
     follows = [history.recorded.lacking] if history.recorded and command else []
     # Elsewhere they would begin another history.
