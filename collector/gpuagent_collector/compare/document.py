@@ -321,10 +321,10 @@ def first_parts(comparison: Comparison) -> tuple[str, list[Part]]:
     sides = name_sides(layout.sides, layout.facet)
     if layout.is_compared:
         verdicts = verdict_table(comparison)
-        # Bars of one workload among several would need its name, and room for the others.
-        reasons = headline_reasons(comparison) if len(layout.blocks) == 1 else []
-        because = reasons[0] if reasons else None
         costs = None if comparison.figures.primary.group == "Cost" else cost_table(comparison)
+        # Bars of one workload among several would need its name; with costs, the sentences fill the screen.
+        reasons = headline_reasons(comparison) if len(layout.blocks) == 1 and costs is None else []
+        because = reasons[0] if reasons else None
         tables = [verdicts]
         if costs is not None and is_cost_first(comparison):
             tables = [costs, verdicts]
