@@ -72,9 +72,17 @@ def draw(
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
         raise MissingPackageError("figures", "matplotlib") from None
+    from gpuagent_collector.choices import WHOLE
     from gpuagent_collector.compare.comparison import Request
+    from gpuagent_collector.metrics import BY_NAME
     from gpuagent_collector.runs.words import write_command
 
+    # What is drawn may also follow the sides.
+    words = [what, *asked["values"]]
+    drawn = [word for word in words if word.split(",")[0] in {*WHOLE, *BY_NAME}]
+    if len(drawn) == 1:
+        what = drawn[0]
+        asked["values"] = tuple(word for word in words if word != what)
     request = Request(**{**asked, "by": columns or asked["by"]})
     if metric is not None:
         command = write_command("plot", {**request.choice, "-o": str(path)}, metric, sides=request.values)

@@ -150,6 +150,14 @@ def test_a_study_of_one_side_ends_in_values_and_names_what_has_no_answer_yet(
     assert "No answer yet: " in (tmp_path / "containers-answer" / "answer.md").read_text()
 
 
+def test_what_is_drawn_may_follow_the_sides(run: Callable[..., Printed]) -> None:
+    chosen = ("--by", "environment", "--experiment", "containers")
+    first = run("plot", "throughput", "bare", "charliecloud", *chosen, "-o", "first.png")
+    assert first[0] == 0
+    last = run("plot", "bare", "charliecloud", "throughput", *chosen, "-o", "first.png", "--force")
+    assert last == first
+
+
 def test_without_matplotlib_there_are_tables_and_one_line(
     tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
