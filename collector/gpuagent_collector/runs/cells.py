@@ -446,25 +446,24 @@ def _by_arguments(block: Block, facet: Facet) -> list[Block]:
     names = sorted((name for name, _ in differing if name.lstrip("-") not in apart), key="".__eq__)
     blocks = []
     for rest in chosen:
-        command = commands[rest]
-        held = {name: _find_held(command, name) for name in names}
+        held = _find_held([commands[rest]], names)
         # Runs without success are counted where the first of the others are.
         parts = [_choose_runs(cell, rests, {rest}, others=rest == chosen[0]) for cell in block.cells]
         blocks.append(replace(block, held={**block.held, **held}, cells=tuple(parts)))
     having = Counter(rest for cell in cells for rest in {rests[run.run_id] for run in cell.runs})
     # Beside like commands, those of one side alone would show what else they do.
     alone = [rest for rest in commands if having[rest] == 1]
-    unlike = [_choose_runs(cell, rests, alone, others=False) for cell in block.cells]
     if alone:
         blocks = [replace(each, named=tuple(names)) for each in blocks]
-    blocks += [replace(block, held={**block.held, "": OTHER_VALUES}, cells=(cell,)) for cell in unlike if cell.runs]
+    for cell in block.cells:
+        unlike = _choose_runs(cell, rests, alone, others=False)
+        if unlike.runs:
+            held = _find_held([run.command for run in unlike.runs], names)
+            blocks.append(replace(block, held={**block.held, **held}, named=tuple(names), cells=(unlike,)))
     others = [rest for rest in commands if having[rest] > 1 and rest not in chosen]
     if others:
+        held = _find_held([commands[rest] for rest in others], names)
         single = [_choose_runs(cell, rests, others, others=False) for cell in block.cells]
-        held = {}
-        for name in names:
-            values = {_find_held(commands[rest], name) for rest in others}
-            held[name] = values.pop() if len(values) == 1 else OTHER_VALUES
         blocks.append(replace(block, held={**block.held, **held}, cells=tuple(single)))
     return blocks
 
@@ -476,9 +475,13 @@ def _find_inseparable(cells: Sequence[Cell]) -> Iterator[str]:
             yield name.lstrip("-")
 
 
-def _find_held(command: Command, name: str) -> str:
-    """Return the value of an argument, or where it has no name the lone words."""
-    return find_argument(command, name) if name else " ".join(identify_command(command)[1])
+def _find_held(commands: Collection[Command], names: Iterable[str]) -> dict[str, str]:
+    """Return the value of each argument, and of the lone words, that commands have in common, or that they have others."""
+    held = {}
+    for name in names:
+        values = {find_argument(each, name) if name else " ".join(identify_command(each)[1]) for each in commands}
+        held[name] = values.pop() if len(values) == 1 else OTHER_VALUES
+    return held
 
 
 def _runs(cells: Iterable[Cell]) -> list[Run]:

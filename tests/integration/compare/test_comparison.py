@@ -56,7 +56,7 @@ def test_runs_that_are_left_out_make_one_warning(store: SyntheticStore) -> None:
     for turn, (node, size) in enumerate(((alder, 1), (alder, 1), (alder, 2), (birch, 3))):
         store.run(f"odd-{turn}", node, start_seconds=9000 + 20 * turn, parameters={"batch_size": size})
     text = warnings(store)["left_out"]
-    assert text.startswith("3 alder, 1 birch left out, ")
+    assert text.startswith("3 runs of alder, 1 run of birch left out, ")
     assert text.endswith("mnist batch_size=1 and 2 other settings")
 
 

@@ -167,7 +167,7 @@ def test_a_named_side_without_a_counterpart_is_the_first_warning(store: Syntheti
     store.run("other", store.node("cedar-node", "cedar"), start_seconds=900, parameters={"b": 3})
     assert "sides_left_out" not in codes(compared(store))
     first = compared(store, values=("alder", "birch", "cedar")).caveats[0]
-    assert (first.code, "1 cedar left out" in first.text) == ("sides_left_out", True)
+    assert (first.code, "1 run of cedar left out" in first.text) == ("sides_left_out", True)
 
 
 def test_a_throughput_in_steps_has_its_unit_and_no_run_is_compared_with_another_unit_in_silence(

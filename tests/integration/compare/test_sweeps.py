@@ -569,6 +569,15 @@ def test_commands_of_one_side_alone_are_left_out_beside_like_ones(
     assert sum(one.runs for one in found.layout.left_out) == (0 if others[0] == others[1] else 2)
 
 
+def test_what_is_left_out_is_named_by_its_setting(store: SyntheticStore) -> None:
+    nodes = [store.node(name, name) for name in ("alder", "birch")]
+    for node, batches in zip(nodes, (("8", "16"), ("8", "32")), strict=True):
+        for batch in (*batches, *batches, *batches):
+            run_program(store, node, "--batch-size", batch, throughput=100.0, repeat=None)
+    left_out = {(one.side, one.runs, one.what) for one in compared(store).layout.left_out}
+    assert left_out == {("alder", 3, "train.py --batch-size 16"), ("birch", 3, "train.py --batch-size 32")}
+
+
 def test_settings_are_named_by_their_values_below_their_options(store: SyntheticStore) -> None:
     node = store.node("alder", "lab")
     for repeat in (1, 2, 3):

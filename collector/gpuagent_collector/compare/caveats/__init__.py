@@ -87,6 +87,7 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     figures.losses_differ,
     runs.joined,
     runs.not_interleaved,
+    runs.left_out,
     hardware.foreign_load,
     hardware.shared_identity,
     Where("client_limited", ("client_limited", 0), figures.CLIENT_LIMITED.text, figures.CLIENT_LIMITED.remedy),
@@ -155,7 +156,6 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
     runs.energy_methods,
     figures.currencies,
     # Runs that are not compared.
-    runs.left_out,
     runs.excluded,
     runs.cancelled,
 )

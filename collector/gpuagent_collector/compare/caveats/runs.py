@@ -215,10 +215,10 @@ def _left_out(evidence: Evidence, sides: Collection[str], code: str) -> Iterator
     if runs:
         settings = list(dict.fromkeys(one.what for one in found))
         more = f" and {counted(len(settings) - 1, 'other setting')}" if len(settings) > 1 else ""
+        left = [f"{counted(number, 'run')} of {side}" for side, number in runs.items()]
         yield Caveat(
             code=code,
-            text=f"{', '.join(f'{number:,} {side}' for side, number in runs.items())} left out, "
-            f"without a counterpart on another side: {settings[0]}{more}",
+            text=f"{', '.join(left)} left out, without a counterpart on another side: {settings[0]}{more}",
             remedy="run the same workload with the same parameters on each side",
         )
 
