@@ -476,7 +476,7 @@ def _find_inseparable(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def _find_held(commands: Collection[Command], names: Iterable[str]) -> dict[str, str]:
-    """Return the value of each argument, and of the lone words, that commands have in common, or that they have others."""
+    """Return the value of each argument (empty name: lone words) that commands have in common, or that they differ."""
     held = {}
     for name in names:
         values = {find_argument(each, name) if name else " ".join(identify_command(each)[1]) for each in commands}
