@@ -131,14 +131,17 @@ def narrowed(
 
 
 def _check_arguments(experiment: Experiment) -> None:
-    """Raise MisuseError where an answer compares by an argument that no command has."""
+    """Raise MisuseError where an answer compares by an argument that no command has, or takes it for a parameter."""
     commands = [cell.asked.command for cell in experiment.cells if cell.asked.command]
     # A shell's line is one word.
     words = (word.partition("=")[0] for command in commands for word in " ".join(command).split())
     known = {word.lstrip("-"): word for word in words}
-    asked = [name for answer in experiment.answers for name in re.findall(r"\bargument:([\w.-]+)", answer)]
-    for name in asked if commands else ():
-        if name.lstrip("-") not in known:
+    asked = [each for answer in experiment.answers for each in re.findall(r"\b(argument|parameter):([\w.-]+)", answer)]
+    for kind, name in asked if commands else ():
+        if kind == "parameter":
+            if len(commands) == len(experiment.cells):
+                raise MisuseError(f"answer --by parameter:{name}: commands have arguments: --by argument:{name}")
+        elif name.lstrip("-") not in known:
             close = difflib.get_close_matches(name.lstrip("-"), known, n=1)
             hint = f"; did you mean argument:{known[close[0]]}?" if close else ""
             raise MisuseError(f"answer --by argument:{name}: no command of the file has the argument {name}{hint}")

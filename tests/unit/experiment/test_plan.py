@@ -281,3 +281,6 @@ def test_an_answer_by_an_argument_that_no_command_has_is_refused() -> None:
     plan.narrowed(parse_experiment(text.format("optimizer").encode(), "a.yaml"), ())
     with pytest.raises(MisuseError, match="did you mean argument:--optimizer"):
         plan.narrowed(parse_experiment(text.format("--optimiser").encode(), "a.yaml"), ())
+    of_workloads = text.replace("argument:{}", "parameter:optimizer").encode()
+    with pytest.raises(MisuseError, match="--by argument:optimizer"):
+        plan.narrowed(parse_experiment(of_workloads, "a.yaml"), ())
