@@ -358,7 +358,7 @@ def render(showing: Showing) -> Answer:
     if showing.paragraph and table.rows[1:]:
         table = _settings_table(table, comparison.layout.blocks[0].workload)
         among = _describe_range(table, comparison)
-    parts = [replace(table, most=_FIRST_SETTINGS)]
+    parts = [replace(table, most=_FIRST_SETTINGS, can_shrink=True)]
     if comparison.layout.facet.names == {"all"} and (request.experiment or request.workload):
         named = [request.workload] if request.workload else []
         named += [f"the experiment {request.experiment}"] if request.experiment else []

@@ -338,7 +338,7 @@ def first_parts(comparison: Comparison) -> tuple[str, list[Part]]:
     heading = f"Values of {sides}" if len(layout.sides) == 1 else f"Values by {layout.facet.spoken}: {sides}"
     # Of different work fewer rows leave the sentence on the screen.
     most = _MOST_WORKLOADS if comparison.layout.facet.describes else None
-    return heading, [replace(overview_table(comparison), most=most)]
+    return heading, [replace(overview_table(comparison), most=most, can_shrink=True)]
 
 
 def part_sections(comparison: Comparison, *, most: int = 0) -> Iterator[Section]:
@@ -354,7 +354,8 @@ def part_sections(comparison: Comparison, *, most: int = 0) -> Iterator[Section]
     missing = "These runs were summarised before their parts had figures; run them again."
     if overview.columns and not (sentence or most):
         sentence = f"No setting has more than one {kind}, so there is nothing to compare here."
-    yield Section(f"Each {kind}", [sentence, replace(overview, most=most)] if overview.columns else [missing])
+    shown: list[Part] = [sentence, replace(overview, most=most, can_shrink=True)]
+    yield Section(f"Each {kind}", shown if overview.columns else [missing])
     for block in comparison.figures.blocks:
         table = part_table(block, comparison)
         name = tell_apart(block.block, comparison.layout.blocks)

@@ -52,7 +52,7 @@ _WIDE_COLUMNS = 120
 # Of a terminal of 24 lines; the others are the place that was read, and the prompt.
 _FIRST_LINES = 22
 # Of tables that can shrink.
-_FEWER_ROWS = (8, 5, 3, 2)
+_FEWER_ROWS = range(8, 1, -1)
 
 
 def print_answer(console: Console, answer: Answer) -> None:
@@ -62,7 +62,8 @@ def print_answer(console: Console, answer: Answer) -> None:
     shrink, then the command that prints the rest.
     """
     usual: dict[str, Any] = {"warnings": 1, "whole": os.environ.get(WHOLE_ANSWER_VARIABLE)}
-    can_shrink = any(isinstance(part, Table) and part.can_shrink for part in answer.parts)
+    parts = [*answer.parts, *(part for section in answer.sections for part in section.parts)]
+    can_shrink = any(isinstance(part, Table) and part.can_shrink for part in parts)
     fewer = [usual | {"spare": False, "rows": rows} for rows in (None, *(_FEWER_ROWS if can_shrink else ()))]
     for room in (usual | {"warnings": 2}, usual, *fewer, fewer[-1] | {"whole": usual["whole"] and ""}):
         with console.capture() as capture:
