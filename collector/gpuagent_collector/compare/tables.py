@@ -14,7 +14,7 @@ from gpuagent_collector.present.human import Notation, change, notation, ratio
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table, data_table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.cells import OTHER_VALUES, Block, tell_apart
+from gpuagent_collector.runs.cells import OTHER_VALUES, Block, Layout, tell_apart
 from gpuagent_collector.runs.facets import JOINT, Facet, find_facet, name_sides
 from gpuagent_collector.runs.specs import SpecRow, spec_table
 from gpuagent_collector.runs.words import distinguishing, is_same, percent, spoken, statuses, write_shift
@@ -41,14 +41,14 @@ def verdict_table(comparison: Comparison) -> Table:
         groups[test.sides].append(test)
     rows = list(_verdict_rows(comparison, groups, several=several))
 
-    options = JOINT.join(part.option for part in facet.joined if part.option)
+    options, values_of = comparison.layout.options
     settings = _find_settings([test.block for test in figures.tests]) if several else ()
     named = "workload" if several and not rank_sides(comparison) else options or "side / baseline"
     title = JOINT.join(settings) or named
     # The one baseline of several sides is named once.
     is_named = not several and len(groups) > 1 and len({test.baseline.side for test in figures.tests}) == 1
     if is_named:
-        title = _name_baseline(figures.tests[0].baseline, facet, options, common)
+        title = _name_baseline(figures.tests[0].baseline, comparison.layout, common)
 
     def name(row: Test | Overall) -> str:
         if isinstance(row, Overall):
@@ -57,7 +57,7 @@ def verdict_table(comparison: Comparison) -> Table:
             return _INDENT + _name_block(row.block, comparison, settings)
         other, baseline = row.other.side, row.baseline.side
         if options:
-            return other if len(groups) > 1 else f"{other} / {baseline}"
+            return values_of[other] if len(groups) > 1 else f"{values_of[other]} / {values_of[baseline]}"
         both = _leave_out_equal(facet, other, baseline)
         return facet.name_side(other) if len(groups) > 1 else _name_both(*both)
 
@@ -128,9 +128,11 @@ def _verdict_rows(
         yield from (one for one in comparison.figures.overall if not ranked and one.sides == sides)
 
 
-def _name_baseline(baseline: Figure, facet: Facet, options: str, scale: Notation | None) -> str:
+def _name_baseline(baseline: Figure, layout: Layout, scale: Notation | None) -> str:
     """Return the baseline of all rows with its median, where they have a `scale` in common."""
-    name = f"{options} against {baseline.side}" if options else f"against {facet.name_side(baseline.side)}"
+    options, values_of = layout.options
+    against = values_of[baseline.side] if options else layout.facet.name_side(baseline.side)
+    name = f"{options} against {against}".lstrip()
     return f"{name} ({scale.write(baseline.median)})" if scale else name
 
 

@@ -27,8 +27,8 @@ from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.recommend.ranking import Ranking, Standing, shown_better
 from gpuagent_collector.recommend.study import Reasons, Recommendation, Request, find_reasons, recommend
 from gpuagent_collector.runs.arguments import find_argument
-from gpuagent_collector.runs.cells import describe, first_few, tell_apart
-from gpuagent_collector.runs.facets import JOINT, Facet, find_facet
+from gpuagent_collector.runs.cells import Layout, describe, first_few, tell_apart
+from gpuagent_collector.runs.facets import Facet, find_facet
 from gpuagent_collector.runs.find import find_workload
 from gpuagent_collector.runs.words import could_hide, interval, percent, write_command, write_shift
 from gpuagent_collector.statistics.shift import Scale
@@ -319,7 +319,7 @@ def render(recommendation: Recommendation) -> Answer:
         bounds.append(bounds_table(reasons))
     causes = [because_table(because) for because in recommendation.because if because]
     question = "How" if _is_of_settings(layout.facet) else "Where"
-    parts: list[Part] = [_standings(first, layout.facet, recommendation.weights)]
+    parts: list[Part] = [_standings(first, layout, recommendation.weights)]
     parts += with_bars(recommendation.because[0], layout.facet, _legend(first, recommendation))
     is_of_all = _is_of_all_settings(recommendation)
     if is_of_all:
@@ -333,7 +333,7 @@ def render(recommendation: Recommendation) -> Answer:
             *(
                 Section(
                     tell_apart(ranking.block, layout.blocks),
-                    [_standings(ranking, layout.facet, recommendation.weights)],
+                    [_standings(ranking, layout, recommendation.weights)],
                     is_detail=True,
                 )
                 for ranking in recommendation.rankings[0 if is_of_all else 1 :]
@@ -441,17 +441,19 @@ def _data(ranking: Ranking, reasons: Sequence[Reasons], by: str) -> Table:
 _LONG_NAME = 12
 
 
-def _standings(ranking: Ranking, facet: Facet, weights: Mapping[str, float]) -> Table:
+def _standings(ranking: Ranking, layout: Layout, weights: Mapping[str, float]) -> Table:
     tied = sum(standing.is_tied for standing in ranking.standings)
     lowest = ranking.standings[0]
     scores = [one.judgement.shift.estimate for one in ranking.standings if one.judgement]
     # Ratios of single runs may order sides otherwise than their medians.
     is_lowest = min(scores, default=1.0) >= 1
     # Named once for all sides.
-    options = JOINT.join(part.option for part in facet.joined or (facet,) if part.option)
-    named = [options, *(one.side if options else facet.name_side(one.side) for one in ranking.standings)]
+    options, values_of = layout.options
+    options = options or layout.facet.option
+    names = {one.side: one.side if options else layout.facet.name_side(one.side) for one in ranking.standings}
+    names |= values_of
     criteria = list(ranking.criteria)
-    if "cost" in ranking.judged and "energy" not in weights and max(map(len, named)) >= _LONG_NAME:
+    if "cost" in ranking.judged and "energy" not in weights and max(map(len, [options, *names.values()])) >= _LONG_NAME:
         # There is no room for it too.
         criteria = [one for one in criteria if one.name != "energy"]
 
@@ -471,7 +473,7 @@ def _standings(ranking: Ranking, facet: Facet, weights: Mapping[str, float]) -> 
 
     columns = [
         Column(None, "", place, left=True),
-        Column(None, options or "side", lambda one: one.side if options else facet.name_side(one.side), left=True),
+        Column(None, options or "side", lambda one: names[one.side], left=True),
         Column(None, "runs", "runs"),
     ]
     for one in criteria:
@@ -486,7 +488,7 @@ def _standings(ranking: Ranking, facet: Facet, weights: Mapping[str, float]) -> 
         Column(None, "score [interval]", score),
         Column(None, "verdict", verdict),
     ]
-    return Table(columns, ranking.standings, most=MOST_ROWS)
+    return Table(columns, ranking.standings, most=MOST_ROWS, can_shrink=True)
 
 
 def _legend(ranking: Ranking, recommendation: Recommendation) -> Legend:

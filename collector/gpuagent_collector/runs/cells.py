@@ -187,6 +187,20 @@ class Layout:
         rules = {run.until for run in self.runs if run.until}
         return max((1, *(len(read_rule(rule)[1]) for rule in rules)))
 
+    @cached_property
+    def options(self) -> tuple[str, Mapping[str, str]]:
+        """Several options, and each side's values of them; '' and nothing where the sides differ in something else."""
+        if self.facet.joined:
+            named = JOINT.join(part.option for part in self.facet.joined if part.option)
+            return (named, {side: side for side in self.sides}) if named else ("", {})
+        commands = [[run.command for run in self.runs_of(side)] for side in self.sides]
+        found = differing_arguments(commands) if self.facet.name == "command" else []
+        given = all(name and len(of_side) == 1 and of_side[0] != NOT_GIVEN for name, each in found for of_side in each)
+        if len(found) < 2 or not given:
+            return "", {}
+        named = JOINT.join(name for name, _ in found)
+        return named, {side: JOINT.join(each[at][0] for _, each in found) for at, side in enumerate(self.sides)}
+
     def runs_of(self, side: str) -> tuple[Run, ...]:
         """Return the succeeded runs of a side over all blocks."""
         return self._by_side.get(side, ())

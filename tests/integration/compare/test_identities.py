@@ -111,11 +111,11 @@ def test_a_recommendation_among_many_commands_tells_them_apart_on_one_line(
     path = tmp_path / "runs.duckdb"
     with made_up(path) as store:
         add_commands(store, repeats=4)
-    _, out, _ = collector("recommend", path, "train.py", "--by", "command", columns=120)
+    _, out, _ = collector("recommend", path, "train.py", "--by", "command", "--all", columns=120)
     for rate in ("0.001", "0.01"):
         for optimizer in ("adamw", "sgd"):
             for batch in ("32", "128"):
-                assert f"--lear… {rate} --opti… {optimizer} --batc… {batch}" in " ".join(out.split())
+                assert f"{rate} · {optimizer} · {batch}" in out
 
 
 def test_runs_lists_values_with_their_options(collector: Collector, tmp_path: Path) -> None:
