@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -214,11 +215,18 @@ class ReadingCommand(click.Command):
     """A command that reads the stores whose files are among its words: one as by --store, several as one store."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words without those of stores. Raises MisuseError: a word names a store that does not exist."""
+        """Parse the words without those of stores.
+
+        Raises MisuseError: a word names a store that does not exist, or an option with one value is given twice.
+        """
         args = [_Word(word) for word in args]
         options: list[click.Parameter] = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
         parser = click.Command(self.name, params=options, add_help_option=False).make_parser(ctx)
-        _, words, _ = parser.parse_args(list(args))
+        _, words, given = parser.parse_args(list(args))
+        for option, number in Counter(given).items():
+            # The last value alone would count, without a word.
+            if number > 1 and not (isinstance(option, click.Option) and (option.multiple or option.is_flag)):
+                raise MisuseError(f"{max(option.opts, key=len)} is given {number} times; it takes one value")
         stores = [word for word in words if _is_store(word, fails=not ctx.resilient_parsing)]
         ctx.meta[_STORES] = list(map(str, stores))
         taken = set(map(id, stores))

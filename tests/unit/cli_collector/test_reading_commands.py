@@ -125,6 +125,7 @@ def test_a_query_takes_the_word_sql_and_parameters_by_options(collector: Collect
         (("runs", "--collector", ""), 2, "HOST:PORT"),
         (("cancel", "r", "--collector", ""), 2, "HOST:PORT"),
         (("delete", "--node", "a", "--node", "b"), 2, "--node: give it once"),
+        (("compare", "--workload", "a", "--workload", "b"), 2, "--workload is given 2 times; it takes one value"),
         (("tokens", "create", "agent", "--node", "a", "--node", "b"), 2, "--node: give it once"),
         (("roofline", "--by", "colour"), 2, "--by colour is unknown; of a workload, a command or a label"),
         (("report", "r.txt", "satori"), 2, "a report is a page: r.txt does not end with .html or .htm"),
