@@ -131,7 +131,7 @@ _FOLDABLE_WIDTH = 30
 _BETWEEN_COLUMNS = 2
 
 # Names keep so much where they are folded before figures.
-_NAME_WIDTH = 20
+_NAME_WIDTH = 16
 
 
 def split_grid(grid: Grid, width: int) -> Iterator[Grid]:
