@@ -10,7 +10,8 @@ from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import NOT_GIVEN, Command
 from gpuagent_collector.runs.cells import Layout, first_few
-from gpuagent_collector.runs.facets import JOINT, can_name, find_facet
+from gpuagent_collector.runs.data import Run
+from gpuagent_collector.runs.facets import JOINT, Facet, can_name, find_facet
 from gpuagent_collector.runs.words import distinguishing
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
@@ -123,19 +124,35 @@ def _has_all_arguments(sides: Iterable[Command | str | None]) -> bool:
     return all(set(of_one) != {NOT_GIVEN} for of_one in zip(*given, strict=False))
 
 
+def _find_place(run: Run, facet: Facet) -> tuple[str, ...]:
+    """Return a run's values of those of several facets that are not of commands."""
+    values = (run.side or "").split(JOINT)
+    if len(values) != len(facet.parts):
+        return ()
+    return tuple(value for part, value in zip(facet.parts, values, strict=True) if part.argument is None)
+
+
 def rank_experiments(layout: Layout) -> Sequence[tuple[str, int]]:
-    """Return the experiments with a sweep and their numbers of runs, as they are preferred; empty: all are of one."""
+    """Return the experiments with a sweep and their numbers of runs, as they are preferred.
+
+    Empty: all are of one, or none has all the platforms, or values of other facets, that are compared.
+    """
     is_of_arguments = any(part.argument for part in layout.facet.parts)
     swept: dict[str | None, set[Command | str | None]] = defaultdict(set)
+    places: dict[str | None, set[tuple[str, ...]]] = defaultdict(set)
     for run in layout.runs:
         swept[run.experiment].add(run.side if is_of_arguments else run.command)
+        places[run.experiment].add(_find_place(run, layout.facet))
     if len(swept) == 1:
         return ()
+    every_place = set().union(*places.values())
     # An experiment that lacks one of several arguments says nothing of it.
     return [
         (name, number)
         for name, number in _by_size(layout)
-        if len(swept[name]) > 1 and (not is_of_arguments or _has_all_arguments(swept[name]))
+        if len(swept[name]) > 1
+        and places[name] == every_place
+        and (not is_of_arguments or _has_all_arguments(swept[name]))
     ]
 
 
