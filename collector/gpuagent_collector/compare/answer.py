@@ -363,6 +363,10 @@ def _named_once(sentences: Sequence[str], layout: Layout) -> list[str]:
 
 def is_cost_first(comparison: Comparison) -> bool:
     """Return whether the cost decides, because no difference in time is shown, of a sweep between its two best."""
+    row = cost_row(comparison.figures.blocks[0])
+    is_shown = row is not None and any(shift.is_shown for shift in row.shifts.values())
+    if not (comparison.costs.differs if comparison.costs else is_shown):
+        return False
     best = comparison.headline
     return not (best.judgement.verdict is Verdict.DIFFERS if best else comparison.figures.differs)
 
@@ -384,13 +388,15 @@ def _costs(comparison: Comparison, *, most: int, place: str) -> list[str]:
     write = notation([other, baseline], row.unit).write
     of_ratio = f"ratio {ratio(shift.estimate)}, " if shift.scale is Scale.RATIO else ""
     evidence = f"{write(other)} and {write(baseline)}, {of_ratio}{interval(shift)}"
-    if len(row.shifts) > 1 and other >= baseline and shift.is_shown:
+    is_lowest = all(row.figures[name].median >= baseline for name in row.shifts)
+    if len(row.shifts) > 1 and is_lowest and shift.is_shown:
         return [f"{title} is lowest {that} ({write(baseline)}), and highest {this} ({write(other)})."]
     if shift.is_shown and shift.scale is Scale.RATIO:
         how = _by_ratio(shift.estimate, row.metric)
         return [f"{title} is {how} {this} {_than(how)} {that} ({evidence})."]
     between = f"{facet.name_side(side)} and {facet.name_side(block.baseline)}"
-    return [f"{name}: there is no measurable difference in the {cost} between {between} ({evidence})."]
+    nothing = "there is no measurable" if shift.low is not None else "the runs are too few to show any"
+    return [f"{name}: {nothing} difference in the {cost} between {between} ({evidence})."]
 
 
 def _results(comparison: Comparison, *, most: int, place: str) -> list[str]:

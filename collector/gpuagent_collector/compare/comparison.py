@@ -335,10 +335,12 @@ def _test_costs(layout: Layout, facts: Facts, figures: Figures) -> Figures | Non
 
 
 def telling_side(row: Row, baseline: str) -> str:
-    """Return the side with the lowest cost, or where that is the baseline, with the highest."""
+    """Return the side with the lowest cost, or where it is the baseline's or hardly another, with the highest."""
     medians = {side: row.figures[side].median for side in row.shifts}
     lowest = min(medians, key=medians.__getitem__)
     is_baseline = row.figures[baseline].median <= medians[lowest]
+    if not row.shifts[lowest].is_shown and any(shift.is_shown for shift in row.shifts.values()):
+        is_baseline = True
     return max(medians, key=medians.__getitem__) if is_baseline else lowest
 
 
