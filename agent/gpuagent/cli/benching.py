@@ -303,10 +303,10 @@ def _say_lacking(asked: RunSpec, *, is_partial: bool) -> str:
     if not asked.command:
         return "not every cell reports a throughput" if is_partial else "no throughput is reported"
     if is_partial:
-        return "not every command prints steps as it makes them"
+        return "not every command prints 3 steps as it makes them"
     options = [f"--{name.replace('_', '-')}" for name in _OF_STEPS if getattr(asked, name)]
     without = f" ({', '.join(options)} had no effect)" if options else ""
-    return f"no run prints steps as it makes them{without}"
+    return f"no run prints 3 steps as it makes them{without}"
 
 
 def _with_windows(words: Sequence[str], windows: str) -> list[str]:

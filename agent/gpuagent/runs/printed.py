@@ -346,7 +346,8 @@ def _step_events(name: str, intervals: Sequence[Interval], asked: dict[str, Any]
     for index, interval in enumerate(intervals):
         taken += interval.steps or _WARMUP_STEPS
         if taken >= _WARMUP_STEPS:
-            split = index + 1
+            # Of few steps some are left to measure.
+            split = max(1, min(index + 1, len(intervals) // 2))
             break
     usual = statistics.median(interval.seconds for interval in intervals)
     first, last = intervals[0], intervals[-1]

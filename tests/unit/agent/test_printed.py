@@ -49,7 +49,7 @@ def excerpt(name: str) -> list[bytes]:
         ("timm", "250 measured steps of 20 ms (pattern timm)"),
         ("megatron", "80 measured steps of 1.3 s (pattern megatron)"),
         ("keras", "700 measured steps of 10 ms (pattern keras)"),
-        ("yolo", "3 measured steps of 1 s (pattern yolo)"),
+        ("yolo", "4 measured steps of 1 s (pattern yolo)"),
         ("lightning", "600 measured steps of 10 ms (pattern lightning)"),
         ("huggingface", "35 measured steps of 200 ms (pattern tqdm)"),
         ("tqdm", "91 measured steps of 76.9 ms (pattern tqdm)"),
@@ -147,7 +147,7 @@ def test_a_validation_between_two_lines_is_no_step_time(tmp_path: Path) -> None:
     lines = [b"step %d\n" % number for number in range(10)]
     lines[6:6] = [b"validating\n"] * 20
     digest = read_slowly(tmp_path, lines, "step {step}").digest
-    assert str(digest.steps) == "3 measured steps of 1 s (pattern given)"
+    assert str(digest.steps) == "4 measured steps of 1 s (pattern given)"
 
 
 def test_lines_that_were_read_together_count_as_one_reading(tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ class EndedLater(threading.Event):
 def test_a_program_of_half_a_second_has_all_the_steps_that_it_prints(tmp_path: Path) -> None:
     PrintedSteps(tmp_path, find_patterns("step {step} loss {loss}"), None).run(EndedLater(tmp_path, 10))
     tailer = EventTailer("a-run", tmp_path)
-    assert str(tailer.read_all().steps) == "4 measured steps of 50 ms (pattern given)"
+    assert str(tailer.read_all().steps) == "5 measured steps of 50 ms (pattern given)"
 
 
 def test_items_that_do_not_grow_are_those_of_each_step(tmp_path: Path) -> None:
@@ -351,3 +351,9 @@ def test_counted_items_go_before_a_printed_speed(tmp_path: Path) -> None:
     lines = [b"%d images, 999 images/s\n" % (i * 8) for i in range(30)]
     digest = read_slowly(tmp_path, lines, "{items} images, {items_per_second} images/s").digest
     assert digest.results["throughput"] == pytest.approx(8)
+
+
+@pytest.mark.parametrize(("lines", "measured"), [(3, 1), (5, 3), (6, 3), (7, 3), (10, 5), (12, 6)])
+def test_of_few_steps_some_are_measured(tmp_path: Path, lines: int, measured: int) -> None:
+    printed = [f"step {number} loss 1.0\n".encode() for number in range(lines)]
+    assert f"{measured} measured step" in str(read_slowly(tmp_path, printed).digest.steps)
