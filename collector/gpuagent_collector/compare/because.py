@@ -161,16 +161,15 @@ class Because:
         return kind.longer if self.lead.difference > 0 else kind.shorter
 
 
-# Figures that decide which parts there are. Those that not all runs have are left out: both sides have the same parts.
-_DECIDING = frozenset(
-    {
-        *("gpu_busy_percent", "gpu_utilization_percent", "gpus", "data_wait_percent", "exposed_communication_percent"),
-        *("process_cpu_cores", "time_to_first_step_seconds", "first_report_seconds", "process_start_seconds"),
-        *("ttft_p50_seconds", "throughput"),
-    }
+# Figures that decide which parts there are, the most telling first. What few runs have is left out: both sides have the
+# same parts.
+_DECIDING = (
+    *("gpu_busy_percent", "gpu_utilization_percent", "gpus", "data_wait_percent", "exposed_communication_percent"),
+    *("process_cpu_cores", "time_to_first_step_seconds", "first_report_seconds", "process_start_seconds"),
+    *("ttft_p50_seconds", "throughput"),
 )
 # What others and the clock cost, where each side has runs that tell it.
-_COSTS = frozenset({"gpu_other_utilization_percent", "gpu_throttled_percent", "sm_clock_busy_percent"})
+_COSTS = ("gpu_other_utilization_percent", "gpu_throttled_percent", "sm_clock_busy_percent")
 
 
 def find_because(
@@ -272,14 +271,26 @@ def _without_noise(rate: float) -> float:
     return float(f"{rate:.12g}")
 
 
+# Of the runs of a side, those that must have a figure by which the time is divided.
+_LEAST_SHARE = 2 / 3
+
+
 def _common_figures(cells: Sequence[Cell], base: str, facts: Facts) -> tuple[list[tuple[Run, ...]], list[Figures]]:
-    """Return each side's runs that have the base, and their figures that are of the same kind on both sides."""
+    """Return each side's runs that have the base, and their figures that are of the same kind on both sides.
+
+    A figure that most runs of both sides have leaves out the others: a short run may end before a reading.
+    """
     runs = [tuple(compress(cell.runs, np.nan_to_num(facts.column(cell.runs, base)) != 0)) for cell in cells]
-    figures = [{name: facts.column(side, name) for name in (base, *_DECIDING, *_COSTS)} for side in runs]
-    absent = {name: [np.isnan(of_side[name]) for of_side in figures] for name in figures[0]}
-    known = {base} | {name for name in _DECIDING if not any(each.any() for each in absent[name])}
-    known |= {name for name in _COSTS if not any(each.all() for each in absent[name])}
-    return runs, [{name: of_side[name] for name in known} for of_side in figures]
+    known = {base}
+    for name in _DECIDING:
+        having = [~np.isnan(facts.column(side, name)) for side in runs]
+        if all(each.size and each.mean() >= _LEAST_SHARE for each in having):
+            runs = [tuple(compress(side, each)) for side, each in zip(runs, having, strict=True)]
+            known.add(name)
+    for name in _COSTS:
+        if not any(np.isnan(facts.column(side, name)).all() for side in runs):
+            known.add(name)
+    return runs, [{name: facts.column(side, name) for name in known} for side in runs]
 
 
 def _split_step(figures: Figures) -> dict[str, Floats]:

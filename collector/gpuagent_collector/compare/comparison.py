@@ -31,7 +31,7 @@ from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import differing_arguments, find_argument
-from gpuagent_collector.runs.cells import Block, Layout, choose_sides, lay_out
+from gpuagent_collector.runs.cells import Block, Layout, LeftOut, choose_sides, lay_out, tell_apart
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import Facet, can_name, find_facet
 from gpuagent_collector.runs.find import Choice, find_work, median_run
@@ -386,6 +386,24 @@ def _divide_by_unit(block: Block, facts: Facts) -> Iterator[Block]:
         yield replace(block, held={**block.held, "unit": unit}, cells=tuple(cells))
 
 
+def _hold_units(layout: Layout, facts: Facts, *, described: bool) -> Layout:
+    """Return a layout whose blocks have one unit of throughput each, as far as no side is lost by that."""
+    least = 1 if described or layout.facet.describes or len(layout.sides) == 1 else 2
+    blocks, left_out = [], [*layout.left_out]
+    for block in layout.blocks:
+        parts = list(_divide_by_unit(block, facts))
+        kept = [part for part in parts if len({cell.side for cell in part.cells if cell.runs}) >= least]
+        having, every = ({cell.side for part in some for cell in part.cells if cell.runs} for some in (kept, [block]))
+        if having != every:
+            blocks.append(block)
+            continue
+        blocks += kept
+        for part in (part for part in parts if part not in kept):
+            what = tell_apart(part, parts)
+            left_out += [LeftOut(side=cell.side, runs=len(cell.runs), what=what) for cell in part.cells if cell.runs]
+    return replace(layout, blocks=tuple(blocks), left_out=tuple(left_out), is_described=described)
+
+
 def compare(ask: Ask, request: Request) -> Comparison:
     """Compare as requested, or describe the only side that there is.
 
@@ -418,9 +436,8 @@ def compare(ask: Ask, request: Request) -> Comparison:
         )
     first = _FIRST if request.brief else ()
     facts = with_costs(ask, load_facts(ask, layout.run_ids, request.stat, request.stats, first), request.prices)
-    if request.described:
-        blocks = tuple(part for block in layout.blocks for part in _divide_by_unit(block, facts))
-        layout = replace(layout, blocks=blocks, is_described=True)
+    if request.metric != "run_seconds":
+        layout = _hold_units(layout, facts, described=request.described)
     # Equal repeats of one experiment's name before and after an event were not made together.
     unpaired = request.unpaired or request.event is not None
     figures = compute_figures(layout, facts, metric=request.metric, delta=request.delta, unpaired=unpaired)

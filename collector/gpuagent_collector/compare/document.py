@@ -311,6 +311,8 @@ _TEST = (
 
 # Rows of workloads side by side that a terminal shows.
 _MOST_WORKLOADS = 8
+# Sides that leave room for bars.
+_FEW_SIDES = 4
 # Of a heading, which a terminal would cut.
 _MOST_CHARACTERS = 76
 
@@ -322,8 +324,9 @@ def first_parts(comparison: Comparison) -> tuple[str, list[Part]]:
     if layout.is_compared:
         verdicts = verdict_table(comparison)
         costs = None if comparison.figures.primary.group == "Cost" else cost_table(comparison)
-        # Bars of one workload among several would need its name; with costs, the sentences fill the screen.
-        reasons = headline_reasons(comparison) if len(layout.blocks) == 1 and costs is None else []
+        # Bars of one workload among several would need its name; with costs or many sides, the screen is full.
+        has_room = len(layout.blocks) == 1 and costs is None and len(layout.sides) <= _FEW_SIDES
+        reasons = headline_reasons(comparison) if has_room else []
         because = reasons[0] if reasons else None
         tables = [verdicts]
         if costs is not None and is_cost_first(comparison):

@@ -180,11 +180,34 @@ def test_a_throughput_in_steps_has_its_unit_and_no_run_is_compared_with_another_
     assert comparison.figures.primary.name == "throughput"
     assert comparison.figures.primary.unit == "steps/s"
     store.run("items", nodes[0], start_seconds=900, **own("a", throughput=4000.0, repeat=6))
+    beside = compared(store)
+    assert beside.figures.primary.unit == "steps/s"
+    assert [(one.side, one.runs, one.what) for one in beside.layout.left_out] == [("alder", 1, "nanogpt in items/s")]
+
+
+def test_of_sides_without_a_unit_in_common_durations_are_compared(store: SyntheticStore) -> None:
+    alternate(store, first=own("a", throughput=60.0), second=own("a", throughput=66.0))
+    for row in store.rows["results"]:
+        is_first = row["run_id"].startswith("first")
+        row["unit"] = "steps/s" if row["name"] == "throughput" and is_first else row["unit"]
     mixed = compared(store)
     assert mixed.figures.primary.name == "run_seconds"
     assert "are in items/s and in steps/s, so the duration of whole runs was tested" in texts(mixed)
-    assert compared(store, metric="throughput").figures.primary.unit == "items/s"
     assert "their ratios mean nothing" in texts(compared(store, metric="throughput"))
+
+
+def test_runs_in_two_units_are_compared_unit_by_unit(store: SyntheticStore) -> None:
+    nodes = alternate(store, first=own("a", throughput=60.0), second=own("a", throughput=66.0))
+    for repeat in range(5):
+        for node, rate in zip(nodes, (4000.0, 4400.0), strict=True):
+            store.next_run(node, **own("a", throughput=rate, repeat=6 + repeat))
+    for row in store.rows["results"]:
+        row["unit"] = "steps/s" if row["name"] == "throughput" and row["value"] < 100 else row["unit"]
+    comparison = compared(store)
+    assert sorted(test.unit for test in comparison.figures.tests) == ["items/s", "steps/s"]
+    assert all(test.judgement.shift.estimate == pytest.approx(1.1) for test in comparison.figures.tests)
+    one_side = compared(store, values=("alder",))
+    assert sorted(block.held["unit"] for block in one_side.layout.blocks) == ["items/s", "steps/s"]
 
 
 @pytest.mark.parametrize(
