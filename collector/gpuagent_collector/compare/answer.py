@@ -565,6 +565,8 @@ def _effects(comparison: Comparison) -> str:
 def _effect(facet: Facet, tests: Sequence[Test], metric: Metric) -> str:
     """Return what an option's values change, over all values of the others: the largest difference that is shown."""
     shown = [test for test in tests if test.judgement.verdict is Verdict.DIFFERS]
+    if all(test.judgement.verdict is Verdict.EQUAL for test in tests):
+        return f"{facet.option} leaves it the same"
     if not shown:
         hidden = could_hide([test.judgement.shift for test in tests]).removeprefix(";")
         return f"{facet.option} makes no measurable difference{hidden and f',{hidden}'}"
@@ -750,14 +752,18 @@ def _evidence(test: Test) -> str:
 
 def say_why(comparison: Comparison, *, most: int, of_costs: bool = False) -> list[str]:
     """Return where the first differences come from, as far as that is known; `of_costs`: those beside the primary."""
-    layout, sentences, is_cost_primary = comparison.layout, [], comparison.figures.primary.group == "Cost"
-    if len(layout.blocks) > _SPOKEN_TESTS:
-        return [] if of_costs else _common_reasons(comparison)
-    for because in headline_reasons(comparison):
-        is_beside = because.what == "cost" and not is_cost_primary
-        sentence = is_beside is of_costs and say(
-            because, layout.facet, comparison.specs, layout.sides, names_both=comparison.headline is not None
-        )
+    layout, is_cost_primary = comparison.layout, comparison.figures.primary.group == "Cost"
+    reasons = [
+        because
+        for because in headline_reasons(comparison)
+        if because.words and (because.what == "cost" and not is_cost_primary) is of_costs
+    ]
+    if len(layout.blocks) > 1 and len(reasons) > most:
+        return _common_reasons(comparison, reasons)
+    sentences = []
+    for because in reasons:
+        both = comparison.headline is not None
+        sentence = say(because, layout.facet, comparison.specs, layout.sides, names_both=both)
         if sentence:
             name = tell_apart(because.block, layout.blocks)
             sentences.append(f"{name}: {sentence[0].lower()}{sentence[1:]}" if len(layout.blocks) > 1 else sentence)
@@ -776,16 +782,20 @@ def headline_reasons(comparison: Comparison) -> list[Because]:
     return [each for each in comparison.reasons if each.side == spoken_sides.get(each.unit, best.other.side)]
 
 
-def _common_reasons(comparison: Comparison) -> list[str]:
-    """Return for each side the reasons that are shown, each with the workloads that have it."""
+_BOTH = 2
+
+
+def _common_reasons(comparison: Comparison, reasons: Sequence[Because]) -> list[str]:
+    """Return for each side its reasons, each with the workloads that have it."""
     layout = comparison.layout
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for because in comparison.reasons:
-        # Those of costs are of another difference.
-        if because.words and because.unit == comparison.reasons[0].unit:
-            found[because.side][because.words].append(tell_apart(because.block, layout.blocks, briefly=True))
+    for because in reasons:
+        found[because.side][because.words or ""].append(tell_apart(because.block, layout.blocks, briefly=True))
     sentences = []
-    for side, reasons in found.items():
-        listed = "; ".join(f"{words} ({', '.join(names)})" for words, names in reasons.items())
-        sentences.append(f"Because {layout.facet.where(side)} {listed}.")
+    for side, of_side in found.items():
+        listed = []
+        for words, names in of_side.items():
+            every = "in both" if len(names) == _BOTH else f"in all {len(names)}"
+            listed.append(f"{words} ({first_few(names) if len(names) < len(layout.blocks) else every})")
+        sentences.append(f"Because {layout.facet.where(side)} {'; '.join(listed)}.")
     return sentences

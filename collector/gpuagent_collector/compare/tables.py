@@ -8,7 +8,8 @@ from math import log
 from typing import Any
 
 from gpuagent_collector.compare.comparison import Comparison, cost_row, rank_sides
-from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, Test, count
+from gpuagent_collector.compare.figures import BlockFigures, Figure, Figures, Overall, Row, Test, count
+from gpuagent_collector.metrics import Better
 from gpuagent_collector.present.answer import Answer, Legend
 from gpuagent_collector.present.human import Notation, change, notation, ratio
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table, data_table
@@ -22,6 +23,9 @@ from gpuagent_collector.statistics.shift import Scale, Shift
 from gpuagent_collector.statistics.verdicts import Verdict
 
 _INDENT = " "
+
+# Rows that are read at a glance, in the order of the sides.
+_FEW = 4
 
 # For the name of a row and the head of its medians, beside the other columns of a narrow table.
 _ROOM = 36
@@ -49,6 +53,7 @@ def verdict_table(comparison: Comparison) -> Table:
     is_named = not several and len(groups) > 1 and len({test.baseline.side for test in figures.tests}) == 1
     if is_named:
         title = _name_baseline(figures.tests[0].baseline, comparison.layout, common)
+        rows = _order_rows(figures)
 
     def name(row: Test | Overall) -> str:
         if isinstance(row, Overall):
@@ -84,7 +89,15 @@ def verdict_table(comparison: Comparison) -> Table:
         Column(None, "ratio [interval]", _ratio),
         Column(None, "verdict", _verdict),
     ]
-    return Table(columns, rows, most=len(rank_sides(comparison)) or MOST_ROWS)
+    return Table(columns, rows, most=len(rank_sides(comparison)) or MOST_ROWS, can_shrink=is_named)
+
+
+def _order_rows(figures: Figures) -> list[Test | Overall | str]:
+    """Return the tests of one block; of many the best first, as a first screen without room for all has the first."""
+    better = figures.primary.better
+    if better is None or len(figures.tests) <= _FEW:
+        return [*figures.tests]
+    return [*sorted(figures.tests, key=lambda test: test.other.median, reverse=better is Better.HIGHER)]
 
 
 def _name_overall(row: Overall, comparison: Comparison) -> str:
