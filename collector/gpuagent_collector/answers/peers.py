@@ -122,7 +122,7 @@ def find_peers(ask: Ask, request: Request) -> Peers:
     with_peers = [members for members in groups.values() if len({_unit_of(one) for one in members}) > 1]
     newest = max((members[-1] for members in with_peers), key=runs.index, default=None)
     run = newest if newest and request.name is None else _choose(runs, request.name)
-    like = groups[like_key(run, "platform")]
+    like = _in_one_unit(ask, run, groups[like_key(run, "platform")])
     others = [other for other in like if _unit_of(other) != _unit_of(run)]
     of_nodes = list({_unit_of(other): other for other in others}.values())
     own = [other for other in like if _unit_of(other) == _unit_of(run) and other is not run]
@@ -157,6 +157,18 @@ def find_peers(ask: Ask, request: Request) -> Peers:
         own_runs=len(own),
         units=sum(max(1, len(facts.devices.get(one.run_id, ()))) for one in [run, *of_nodes]),
     )
+
+
+def _in_one_unit(ask: Ask, run: Run, like: Sequence[Run]) -> list[Run]:
+    """Return the like runs without those that reported their throughput in another unit than the run."""
+    units = {row["run_id"]: row["unit"] for row in ask(_UNITS, [[other.run_id for other in like]])}
+    unit = units.get(run.run_id)
+    return [other for other in like if unit in (None, units.get(other.run_id, unit))]
+
+
+_UNITS = """
+SELECT run_id, min(unit) AS unit FROM results
+WHERE name = 'throughput' AND list_contains(CAST(? AS VARCHAR[]), run_id) GROUP BY run_id"""
 
 
 def _unit_of(run: Run) -> str | None:
