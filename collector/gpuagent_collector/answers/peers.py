@@ -93,7 +93,7 @@ class Peers:
     """The places of a run's figures; the first is that of its main figure.
 
     Attributes:
-        nodes: number of other nodes with a like run; runs: like runs on them.
+        newest: the newest like run of each other node; runs: number of like runs on these.
         own_runs: like runs on the run's own nodes, without itself.
         units: number of nodes with a like run, the run's own too; of GPUs where nodes have several.
     """
@@ -103,10 +103,15 @@ class Peers:
     places: tuple[Place, ...]
     differences: tuple[Difference, ...]
     unit: str
-    nodes: int
+    newest: tuple[Run, ...]
     runs: int
     own_runs: int
     units: int
+
+    @property
+    def nodes(self) -> int:
+        """The number of other nodes with a like run."""
+        return len(self.newest)
 
 
 def find_peers(ask: Ask, request: Request) -> Peers:
@@ -152,7 +157,7 @@ def find_peers(ask: Ask, request: Request) -> Peers:
         places=tuple(places),
         differences=tuple(_differences(run, of_nodes, facts, places[0].metric if places else None)),
         unit=facts.unit(like, BY_NAME["throughput"]),
-        nodes=len(of_nodes),
+        newest=tuple(of_nodes),
         runs=len(others),
         own_runs=len(own),
         units=sum(max(1, len(facts.devices.get(one.run_id, ()))) for one in [run, *of_nodes]),
@@ -294,13 +299,14 @@ def answer(peers: Peers) -> str:
     if not peers.nodes:
         return (
             f"{run} has no peers: no other node has run {peers.run.workload} with the same parameters and "
-            f"circumstances {_on(peers.run)}. Its own node has {counted(peers.own_runs, 'other such run')}"
-            f"{_among_own(peers)}."
+            f"circumstances {_on(peers.run)}. {_among_own(peers)}"
         )
     if not peers.places:
         kind = "other job" if peers.request.jobs else "other node"
         return f"{run} has no figures that could be placed among those of {counted(peers.nodes, kind)}."
     sentences = [f"{run}: {_first(peers)}"]
+    if peers.own_runs and peers.places[0].tolerance is None:
+        sentences.append(_among_own(peers))
     known = [place for place in peers.places[1:] if place.is_outside is not None]
     if known:
         outside = [f"{place.metric.title} {place.part}".strip() for place in known if place.is_outside]
@@ -328,9 +334,11 @@ def _first(peers: Peers) -> str:
         return f"{place} has no peers."
     several = len(first.peers) > 1
     among = f"higher than {significant(first.percentile, 2)} % of {len(first.peers)} peers"
+    if not several:
+        among = f"equal to {_only_peer(peers)}"
     for is_beyond, word in ((first.value > max(first.peers), "higher"), (first.value < min(first.peers), "lower")):
         if is_beyond:
-            among = f"{word} than {f'all {len(first.peers)} peers' if several else 'its only peer'}"
+            among = f"{word} than {f'all {len(first.peers)} peers' if several else _only_peer(peers)}"
     verdict = {
         None: "which are too few for a range" if several else "too few for a range",
         False: "inside the range of most of them",
@@ -340,6 +348,16 @@ def _first(peers: Peers) -> str:
         write = notation([first.tolerance.high], _unit(first, peers)).write
         verdict += f" ({write(first.tolerance.low)} to {write(first.tolerance.high)})"
     return f"{place} is {among}, {verdict}."
+
+
+def _only_peer(peers: Peers) -> str:
+    """Return the only peer by its node, and platform where that is another one; of several runs there, the newest."""
+    if peers.request.jobs or peers.nodes != 1:
+        return "its only peer"
+    (peer,) = peers.newest
+    place = f" on {peer.platform}" if peer.platform != peers.run.platform else ""
+    newest = f" (the newest of {peers.runs} runs)" if peers.runs > 1 else ""
+    return f"its only peer, {peer.nodes or 'an unknown node'}{place}{newest}"
 
 
 def _has_parts(peers: Peers) -> bool:
@@ -371,16 +389,19 @@ def answer_peers(ask: Ask, *, reference: bool = False, **asked: Any) -> Answer:
 
 
 def _among_own(peers: Peers) -> str:
-    """Return the range of the first figure in the other runs of the run's own node; '' where it is unknown."""
+    """Return the number of other runs on the run's own node, and the range of its first figure where it is known."""
+    runs = f"Its own node has {counted(peers.own_runs, 'other such run')}"
     place = next(iter(peers.places), None)
     if place is None or not place.own:
-        return ""
+        return f"{runs}."
     scale = notation([place.value], _unit(place, peers))
     low, high = scale.write_bare(min(place.own)), scale.write(max(place.own))
     among = f"{low} to {high}" if place.own[1:] else high
-    is_within = min(place.own) <= place.value <= max(place.own)
+    # Not "15.7 to 16.0; 15.7 is outside".
+    bounds = map(scale.write, (min(place.own), max(place.own)))
+    is_within = min(place.own) <= place.value <= max(place.own) or scale.write(place.value) in bounds
     where = "within that" if is_within else "outside of that"
-    return f", whose {spoken(place.metric, None)} is {among}; {scale.write(place.value)} is {where}"
+    return f"{runs}, whose {spoken(place.metric, None)} is {among}; {scale.write(place.value)} is {where}."
 
 
 def render(peers: Peers) -> Answer:

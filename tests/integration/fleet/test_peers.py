@@ -103,6 +103,29 @@ def test_a_percentile_among_one_peer_is_not_shown(tmp_path: Path) -> None:
     assert table.records()[0]["percentile"] is not None
 
 
+def test_the_only_peer_is_named_and_the_runs_of_the_own_node_are_beside_it(tmp_path: Path) -> None:
+    with made_up(tmp_path / "runs.duckdb") as store:
+        ash, oak = store.node("ash", "lab"), store.node("oak", "cloud")
+        for node, rate in ((oak, 900.0), (oak, 800.0), (ash, 700.0), (ash, 680.0), (ash, 679.9999)):
+            store.next_run(node, throughput=rate)
+        fast, rounded = (answer(find_peers(store.ask, Request(name=name))) for name in ("run-2", "run-4"))
+    assert "700 items/s is lower than its only peer, oak on cloud (the newest of 2 runs), too few for a range." in fast
+    assert "2 other such runs, whose throughput is 680 to 680 items/s; 700 items/s is outside of that." in fast
+    assert "680 to 700 items/s; 680 items/s is within" in rounded
+
+
+def test_runs_whose_throughput_has_another_unit_are_no_peers(tmp_path: Path) -> None:
+    with made_up(tmp_path / "runs.duckdb") as store:
+        ash, oak = store.node("ash", "lab"), store.node("oak", "lab")
+        for node, rate in ((ash, 20.0), (oak, 25.0), (oak, 1600.0), (ash, 1300.0)):
+            store.next_run(node, throughput=rate)
+        for row in store.rows["results"]:
+            if row["name"] == "throughput" and row["value"] < 100:
+                row["unit"] = "steps/s"
+        steps = find_peers(store.ask, Request(name="run-0"))
+    assert (steps.unit, steps.places[0].peers, steps.own_runs) == ("steps/s", (25.0,), 0)
+
+
 def test_without_a_name_the_newest_run_that_has_peers_is_chosen(tmp_path: Path) -> None:
     with made_up(tmp_path / "runs.duckdb") as store:
         for number, node in enumerate(store.node(name, "lab") for name in ("ash", "oak")):
