@@ -164,13 +164,14 @@ def report_undelivered(agent: "Agent") -> bool:
     if agent.lost:
         click.echo(f"gpuagent: messages lost: {agent.lost}; cannot write to {agent.spool_directory}", err=True)
     if agent.undelivered:
-        # The uplink has printed its error, or the collector's trouble, already.
-        later = "with a collector (`collector serve`), `gpuagent start` or the next run on this node delivers them"
+        later = "; once that is solved, `gpuagent start` or the next run on this node delivers them"
         if agent.config.beside:
-            later = f"run `collector import {agent.spool_directory}` on the collector's machine"
-        is_known = agent.uplink.last_error or agent.uplink.trouble
-        late = "" if is_known else f": {agent.config.collector} did not accept the data in time"
-        click.echo(f"gpuagent: {agent.undelivered} messages wait in {agent.spool_directory}{late}; {later}", err=True)
+            later = f"; run `collector import {agent.spool_directory}` on the collector's machine"
+        trouble = agent.uplink.trouble and f"the collector reports: {agent.uplink.trouble}"
+        reason = agent.uplink.last_error or trouble or f"{agent.config.collector} did not accept the data in time"
+        # The uplink has printed the remedy already.
+        waiting = f"{agent.undelivered} messages wait in {agent.spool_directory}: {reason.partition('; ')[0]}"
+        click.echo(f"gpuagent: {waiting}{later}", err=True)
     return bool(agent.lost or agent.undelivered)
 
 

@@ -56,7 +56,9 @@ class Access:
             case grpc.StatusCode.CANCELLED:
                 return None
             case grpc.StatusCode.UNAUTHENTICATED:
-                return f"the collector at {self.address} does not accept the token in {self.token_file}"
+                join = f"collector tokens create agent --node NODE | gpuagent join {self.address}"
+                refused = f"the collector at {self.address} does not accept the token in {self.token_file}"
+                return f"{refused}; give another by --token-file, or join: {join}"
             case grpc.StatusCode.PERMISSION_DENIED:
                 return f"the collector at {self.address} refuses: {details}"
             case grpc.StatusCode.UNAVAILABLE:

@@ -327,7 +327,9 @@ def test_a_wrong_token_is_reported_and_no_data_is_lost(sharing: Node) -> None:
     waits = ("sh", "-c", f"until grep -q 'does not accept the token' '{report}'; do sleep 0.1; done")
     process = sharing.start("gpuagent", "run", "--token-file", str(wrong), "--", *waits, log="run.log")
     assert process.wait(LIMIT_SECONDS) == 0
-    assert "messages wait" in report.read_text()
+    _, unsent = report.read_text().rsplit("messages wait", 1)
+    assert "does not accept the token" in unsent
+    assert "`gpuagent start` or the next run" in unsent
     sharing.run("gpuagent", "run", "--", *QUIET)
     assert sharing.ask("SELECT count(*) AS runs FROM runs") == [{"runs": 2}]
 

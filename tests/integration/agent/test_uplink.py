@@ -327,7 +327,7 @@ def test_an_unreadable_spool_is_reported_and_does_not_end_the_uplink(tmp_path: P
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        (grpc.StatusCode.UNAUTHENTICATED, "does not accept the token"),
+        (grpc.StatusCode.UNAUTHENTICATED, "collector tokens create agent --node NODE | gpuagent join "),
         (grpc.StatusCode.FAILED_PRECONDITION, "speaks protocol 2"),
     ],
 )
