@@ -49,12 +49,13 @@ ENDED_RUN_COLUMNS = (
 
 _LIVE_RUN_COLUMNS = (
     *_RUN,
-    ListColumn(title="phase", show=lambda row: row["work"].running_phase, rank=4),
+    ListColumn(title="phase", show=lambda row: row["work"].running_phase, rank=4, is_optional=True),
     ListColumn(
         title="steps",
         show=lambda row: None if row["work"].steps is None else f"{row['work'].steps:,}",
         rank=5,
         right=True,
+        is_optional=True,
     ),
     ListColumn(title="elapsed", show=lambda row: _elapsed(row["work"]), rank=3, right=True),
 )

@@ -262,6 +262,7 @@ class ListColumn:
         max_width: longer cells are folded; None: never.
         below: whether its cells are below their rows where it has no room.
         cut: shortens its cells to a width, so that they are never folded; None: nothing does.
+        is_optional: whether it is left out where no row has a value.
     """
 
     title: str
@@ -272,6 +273,7 @@ class ListColumn:
     max_width: int | None = None
     below: bool = False
     cut: Callable[[Sequence[str], int], Sequence[str]] | None = None
+    is_optional: bool = False
 
 
 def print_list(columns: Sequence[ListColumn], rows: Sequence[Row], console: Console) -> None:
@@ -281,6 +283,7 @@ def print_list(columns: Sequence[ListColumn], rows: Sequence[Row], console: Cons
 
 def list_table(columns: Sequence[ListColumn], rows: Sequence[Row], width: int) -> RenderableType:
     """Return the rows as a table with as many of the columns as fit into `width`, and some of the others below."""
+    columns = [each for each in columns if not each.is_optional or any(each.show(row) for row in rows)]
     cells: list[Sequence[str]] = [[harmless(column.show(row) or ABSENT) for row in rows] for column in columns]
     chosen = _choose_columns(columns, cells, width)
     for index, most in chosen.items():

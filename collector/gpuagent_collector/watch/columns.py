@@ -249,7 +249,7 @@ RUN_COLUMNS: tuple[Column[RunNow], ...] = (
     _text("phase", lambda run: run.phase if run.is_open else None, rank=6),
     replace(_figure("steps", lambda run: run.steps, lambda steps: f"{steps:,.0f}", rank=5, width=7), is_optional=True),
     replace(_figure("steps/s", lambda run: run.steps_per_second, significant, rank=8, width=7), is_optional=True),
-    _figure("items/s", lambda run: run.items_per_second, significant, rank=7, width=8),
+    replace(_figure("items/s", lambda run: run.items_per_second, significant, rank=7, width=8), is_optional=True),
     _figure("ended", lambda run: run.ended_age_seconds, lambda seconds: f"{_seconds(seconds)} ago", rank=9, width=10),
     _text("beside it", lambda run: run.interference, rank=11),
     _text("why", lambda run: run.reason, rank=13),

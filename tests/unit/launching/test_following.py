@@ -147,6 +147,14 @@ def test_a_terminal_shows_the_runs_that_matter_and_their_number() -> None:
     assert r"collector: a word\x1b" in text
 
 
+def test_a_terminal_has_no_columns_of_what_no_run_reports() -> None:
+    console = Console(force_terminal=True, width=80, height=8, color_system=None, record=True)
+    with LiveTable(console) as table:
+        table.update([run(elapsed_seconds=61.0)])
+    header = console.export_text().splitlines()[0].split()
+    assert header == ["run", "node", "platform", "status", "elapsed"]
+
+
 def test_a_terminal_shows_experiments_as_runs() -> None:
     console = Console(force_terminal=True, width=80, height=24, color_system=None, record=True)
     with LiveTable(console) as table:
