@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import accumulate
 from operator import itemgetter
 from typing import Any
 
@@ -67,6 +68,11 @@ class Details:
     outputs: Mapping[str, Mapping[str, str]]
     results: Sequence[Mapping[str, Any]]
     reporting: int
+
+    @property
+    def has_failed(self) -> bool:
+        """True if it ended badly; the output of a run that its user stopped is no news."""
+        return self.row["status"] not in ("succeeded", CANCELLED, *UNFINISHED)
 
 
 def load_details(ask: Ask, layout: Layout) -> Details | None:
@@ -143,14 +149,28 @@ def results_section(details: Details) -> Section | None:
 
 def output_section(details: Details, lines: int) -> Section | None:
     """Return the last lines of each stored stream; None: none is stored."""
+    return _write_output(details.outputs, lines)
+
+
+def _write_output(outputs: Mapping[str, Mapping[str, str]], lines: int, width: int | None = None) -> Section | None:
+    """Return the last lines of each stream; with a `width`, so many as they are when wrapped to it, or the last one."""
     parts = []
-    for node, streams in details.outputs.items():
+    for node, streams in outputs.items():
         for stream, text in streams.items():
-            name = f"{stream} on {node}" if len(details.outputs) > 1 else stream
+            name = f"{stream} on {node}" if len(outputs) > 1 else stream
             # Of a progress bar only the last state.
             shown = [line.rstrip("\r").rpartition("\r")[2] for line in text.rstrip("\n").split("\n")[-lines:]]
-            parts.append(Verbatim(title=name, text="\n".join(shown)))
+            wrapped = accumulate(1 + len(line) // width if width else 1 for line in reversed(shown))
+            fitting = max(1, sum(total <= lines for total in wrapped))
+            parts.append(Verbatim(title=name, text="\n".join(shown[-fitting:])))
     return Section(heading=f"Output, the last {lines} lines", parts=tuple(parts)) if parts else None
+
+
+def _first_output(details: Details) -> Section | None:
+    """Return the ends of the first nodes' stderr, or of stdout where that is empty, as they fit on the first screen."""
+    nodes = list(details.outputs.items())[:_FIRST_NODES]
+    first = {node: dict([min(streams.items())]) for node, streams in nodes}  # stderr is before stdout
+    return _write_output(first, _FIRST_LINES // max(1, len(first)), _FIRST_WIDTH)
 
 
 def record(details: Details) -> dict[str, Any]:
@@ -324,6 +344,8 @@ def _profile(ask: Ask, comparison: Comparison) -> Profile | None:
 # Operations of a table, lines of all streams, of a stream at least; properties of a run, settings on the first screen.
 _TOP = 10
 _LINES, _LEAST_LINES = 10, 3
+# On the first screen of a run that failed.
+_FIRST_LINES, _FIRST_WIDTH, _FIRST_NODES, _PROPERTIES_OF_FAILED = 6, 80, 2, 4
 _FIRST_SETTINGS = 8
 _FIRST_PROPERTIES = 6
 _FIRST_PARTS = 6
@@ -377,7 +399,8 @@ def render(showing: Showing) -> Answer:
     if details:
         heading = f"Run {details.row['run_id']}"
         table = details_table(details)
-        parts = [replace(table, most=_FIRST_PROPERTIES, more=lambda _rows: None)]
+        most = _PROPERTIES_OF_FAILED if details.has_failed else _FIRST_PROPERTIES
+        parts = [replace(table, most=most, more=lambda _rows: None)]
     if request.each:  # then their table has the room
         parts = [replace(table, most=0)]
     return Answer(
@@ -483,11 +506,12 @@ def _course(course: Course) -> dict[str, Any]:
 def _sections(showing: Showing) -> Iterator[Section]:
     """Yield everything; on the first screen is the output of a run that failed."""
     comparison, details = showing.comparison, showing.details
-    # The output of a run that its user stopped is no news.
-    has_failed = details is not None and details.row["status"] not in ("succeeded", CANCELLED, *UNFINISHED)
+    has_failed = details is not None and details.has_failed
     streams = sum(len(of_node) for of_node in details.outputs.values()) if details else 0
     lines = max(_LEAST_LINES, _LINES // max(1, streams))
     output = [section] if details and (section := output_section(details, lines)) else []
+    if details and has_failed and not comparison.request.everything:
+        output = [section] if (section := _first_output(details)) else []
     yield from output if has_failed else ()
     # When each phase began, from the measured phase's begin, and how long it lasted.
     columns = (

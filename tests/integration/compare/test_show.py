@@ -266,20 +266,23 @@ def test_several_workloads_are_counted(call: Collector, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("status", "is_shown"), [("failed", True), ("cancelled", False)])
-def test_streams_of_a_failed_run_share_the_lines_of_its_output(
+def test_the_first_screen_of_a_failed_run_has_the_end_of_its_errors(
     call: Collector, tmp_path: Path, status: str, is_shown: bool
 ) -> None:
     path = tmp_path / "output.duckdb"
     with made_up(path) as store:
         ended = store.next_run(store.node("spruce", "lab"), status=status)
         for name in ("stdout", "stderr"):
-            tail = "\n".join(f"{name} {number}" for number in range(20))
+            tail = "\n".join([*(f"{name} {number}" for number in range(20)), "wide " * 30])
             event = {"event": "output", "name": name, "detail": json.dumps({"tail": tail})}
             store.rows["run_events"].append({**ended, **event})
-    out = call("show", "run-0", store=path)[1]
-    assert ("Output, the last 5 lines" in out) is is_shown
-    assert ("stderr 15" in out, "stderr 14" in out) == (is_shown, False)
-    assert "stdout 19" in call("show", "run-0", "--all", store=path)[1]
+    out, everything = call("show", "run-0", store=path)[1], call("show", "run-0", "--all", store=path)[1]
+    assert ("Output, the last 6 lines" in out) is is_shown
+    # The wide line takes two, and the last line of a terminal is for the next command.
+    assert ("stderr 16" in out, "stderr 15" in out, "stdout" in out) == (is_shown, False, False)
+    assert len(out.splitlines()) < 24
+    # The streams share the lines.
+    assert ("stdout 16" in everything, "stderr 16" in everything, "stderr 15" in everything) == (True, True, False)
 
 
 def test_a_run_that_was_cancelled_in_the_queue_has_no_output_and_is_launched_next(
