@@ -13,9 +13,11 @@ from typing import Any, TextIO
 
 from rich import box
 from rich.cells import cell_len
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.rule import Rule
+from rich.segment import Segment
+from rich.style import Style
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -219,25 +221,41 @@ def _table(grid: Grid, width: int) -> RenderableType:
     table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
     for name, figure in zip(grid.header, grid.right_columns(), strict=True):
         table.add_column(Text(harmless(name)), justify="right" if figure else "left", overflow="fold", no_wrap=False)
-    widths = [max(map(cell_len, column)) for column in zip(grid.header, *grid.full_rows(), strict=True)]
+    rows = [row for row in grid.rows if len(row) > 1]
+    widths = [max(map(cell_len, column)) for column in zip(grid.header, *rows, strict=True)]
     if table_width(widths) > width:
-        # Headings within the table are folded before its cells.
-        first = max(cell_len(row[0]) for row in (grid.header, *grid.rows) if len(row) > 1)
-        others = widths[1:]
         least = _least_widths(grid)
         figures = [narrow if figure else None for narrow, figure in zip(least, grid.right_columns(), strict=True)]
         names = [min(most, _NAME_WIDTH) for most, narrow in zip(widths, figures, strict=True) if narrow is None]
         if table_width([*names, *filter(None, figures)]) <= width:  # then names are folded before figures
             for column, narrow in zip(table.columns, figures, strict=True):
                 column.width = narrow
-            others = [narrow or most for narrow, most in zip(figures[1:], widths[1:], strict=True)]
-        table.columns[0].max_width = max(first, width - GAP - table_width(others))
-    for row in grid.rows:
+    for number, row in enumerate(grid.rows):
         if len(row) == 1:
-            table.add_row(Text(harmless(row[0]), style="bold"))
+            table.add_row(style=Style(meta={_HEADING: number}))
         else:
             table.add_row(*map(_cell, row))
-    return table
+    return _Headed(table, grid)
+
+
+# The number of a heading within a table, in the style of its row.
+_HEADING = "heading"
+
+
+@dataclass(frozen=True, slots=True)
+class _Headed:
+    """A table with the headings of its grid across all columns, in place of the rows that are marked for them."""
+
+    table: RichTable
+    grid: Grid
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in console.render_lines(self.table, options, pad=False):
+            marks = [each.style.meta[_HEADING] for each in line if each.style and _HEADING in each.style.meta]
+            if marks:
+                yield Text(harmless(self.grid.rows[marks[0]][0]), style="bold")
+            else:
+                yield from (*line, Segment.line())
 
 
 def _cell(text: str) -> RenderableType:

@@ -310,6 +310,17 @@ def test_no_figure_is_broken_over_lines(columns: int) -> None:
     assert not any(line.strip() in ("hput,", "t") for line in out.getvalue().splitlines())
 
 
+@pytest.mark.parametrize("columns", [40, 120])
+def test_a_heading_within_a_table_is_on_one_line_and_widens_no_column(columns: int) -> None:
+    heading, figure = "Cost per million items, \x1bUSD", "0.878 [0.873, 0.898] (7)"
+    grid = Grid(header=("name", "lab"), rows=((heading,), (" job", figure), ("last",)), left=(True, False))
+    out = io.StringIO()
+    print_answer(Console(file=out, width=columns), Answer(heading="Costs", text="", parts=[grid]))
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    at = lines.index(r"Cost per million items, \x1bUSD")
+    assert lines[at + 1 : at + 3] == [f" job  {figure}", "last"]
+
+
 def test_a_list_leaves_out_what_is_too_wide_and_not_what_comes_after_it() -> None:
     out = io.StringIO()
     columns = [ListColumn(title=name, show=itemgetter(name), rank=at) for at, name in enumerate("abc")]
