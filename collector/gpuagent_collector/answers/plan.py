@@ -706,8 +706,10 @@ def _say_next(plan: Plan) -> Iterator[str]:
     elif is_launched and nodes[1:]:
         yield f"{new} {runs} runs{of} on each of {named}, which show {least} between nodes."
     elif made == 1 or (plan.blocks[1:] and not _have_sides(plan)):
-        there = f" on {named}" if is_launched else ""
-        yield f"{new} {runs} runs{of}{there}; with as many on the other side they show {least}."
+        there, other = f" on {named}" if is_launched else "", "the other side"
+        if platform := plan.recorded.platform:
+            there, other = f" on {platform}", first_few([each for each in plan.recorded.platforms if each != platform])
+        yield f"{new} {runs} runs{of}{there}; with as many on {other} they show {least}."
     else:
         yield f"{new} {runs} runs a side{of}, which show {least}."
 

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -182,9 +183,15 @@ def add_place(place: Sequence[str], answer: "Answer", opened: "Reader | None" = 
 
     caveats = [replace(caveat, remedy=read_from(caveat.remedy, place)) for caveat in answer.caveats]
     further = answer.next and read_from(answer.next, place)
-    if further and not place and isinstance(opened, FileReader):
-        # Bench and `collector` find it by themselves.
-        further = further.replace("gpuagent experiment run", f"gpuagent experiment run --store {DEFAULT_STORE}")
+    if further and isinstance(opened, FileReader):
+        # Bench and `collector` find it by themselves; of several files, new runs are for that of their platform.
+        words = "gpuagent experiment run"
+        store: str | Path | None = None if place else DEFAULT_STORE
+        if opened.files:
+            named = (word for option, word in pairwise(shlex.split(further)) if option == "--platform")
+            words, store = "gpuagent (?:bench|experiment run)", next(map(opened.files.get, named), None)
+        if store:
+            further = re.sub(words, lambda found: f"{found[0]} --store {shlex.quote(str(store))}", further)
     return replace(answer, next=further, caveats=caveats)
 
 

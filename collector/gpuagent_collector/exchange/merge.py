@@ -249,6 +249,9 @@ def join_stores(files: Sequence[Path]) -> Iterator[JoinedReader]:
         reader = JoinedReader(spec)
         reader.source = f"the store{'s' if len(names) > 1 else ''} {' and '.join(names)}"
         reader.by, reader.sides = ("platform", every) if are_platforms else (f"label:{_LABEL}", names)
+        if len(files) > 1:
+            of_name = {name: file for file, own in zip(files, platforms, strict=True) for name in own}
+            reader.files = {name: file for name, file in of_name.items() if every.count(name) == 1}
         try:
             yield reader
         finally:

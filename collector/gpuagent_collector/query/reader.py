@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import pairwise
@@ -85,6 +85,8 @@ class FileReader:
             StoreError: it cannot be opened, or a running collector holds it.
         """
         self.source = f"the store {spec}"
+        # Of several files that are read as one, that of each platform whose runs are in one alone.
+        self.files: Mapping[str, Path] = {}
         self.part: str | None = None
         self.trouble: str | None = None
         self._store = Store.open(spec, read_only=True, older=older, memory_bytes=memory_bytes)

@@ -3,9 +3,10 @@
 import os
 import re
 import shlex
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.query.ask import Ask
@@ -19,12 +20,12 @@ from gpuagent_common.program_name import name_programs, read_options
 from gpuagent_common.text import harmless
 
 _ASKED = """
-SELECT DISTINCT session.platform, nullif(session.platform, session.hostname) AS named, run.environment, run.image,
+SELECT session.platform, nullif(session.platform, session.hostname) AS named, run.environment, run.image,
        session.hostname, run.nodes, run.limits, run.workload, CAST(run.command AS VARCHAR) AS command,
-       CAST(session.labels AS VARCHAR) AS of_session, CAST(run.labels AS VARCHAR) AS of_run
+       CAST(session.labels AS VARCHAR) AS of_session, CAST(run.labels AS VARCHAR) AS of_run, count(*) AS runs
 FROM runs AS run LEFT JOIN sessions AS session USING (session_id)
 WHERE run.run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))
-ORDER BY ALL"""
+GROUP BY ALL ORDER BY ALL"""
 
 # The sources of steps that a program did not report by itself, with the options that found them, and standard inputs.
 _EVENTS = """
@@ -60,7 +61,8 @@ class Recorded:
         nodes: the names of the runs' nodes, where they are all known and none of them is this one.
         platforms: of the runs.
         limits: --cpus and --memory with the values that all runs share.
-        of_agent: --platform and --label with the values that all runs share.
+        of_agent: --platform and --label with the values that all runs share; of several platforms that of this machine
+            with the fewest runs.
         parameters: --param with the values that the first run of a built-in workload was given; others have none.
         environments: with their images, as `--environment` takes them.
         inputs: the files that the runs had as standard input.
@@ -85,6 +87,11 @@ class Recorded:
         """The parameters by name, with dashes, whether given as `--steps 60` or as `--param steps=60`."""
         found = parse_arguments([word for word in self.parameters if word != "--param"])
         return {name.lstrip("-").replace("_", "-"): value for name, value in found.items()}
+
+    @property
+    def platform(self) -> str | None:
+        """The platform of new runs, where it is one of several; None: there is one alone, or none is this machine's."""
+        return self.of_agent[1] if self.platforms[1:] and self.of_agent[:1] == ("--platform",) else None
 
     @property
     def lacking(self) -> str:
@@ -214,6 +221,19 @@ def are_elsewhere(nodes: Iterable[str | None]) -> bool:
     return {None, *own}.isdisjoint(nodes)
 
 
+def _choose_platform(asked: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the platform that new runs name: the only one, or that of this machine with the fewest runs; or None."""
+    if len({row["platform"] for row in asked}) == 1:
+        named: str | None = asked[0]["named"]
+        return named
+    # Other platforms are other machines, each with its own name.
+    here = [row for row in asked if row["platform"] and not are_elsewhere([row["hostname"]])]
+    counts: Counter[str] = Counter()
+    for row in here:
+        counts[row["platform"]] += row["runs"]
+    return min(counts, key=lambda name: (counts[name], name), default=None)
+
+
 def find_recorded(ask: Ask, run_ids: Iterable[str]) -> Recorded:
     """Return the options of runs."""
     ids = sorted(run_ids)
@@ -228,10 +248,8 @@ def find_recorded(ask: Ask, run_ids: Iterable[str]) -> Recorded:
     counts = {options["items_per_step"] for _, options in found if options.get("items_per_step")}
     if len(counts) > 1 and (option := _find_items_option(counts, [read_words(row["command"]) for row in asked])):
         steps["items_per_step"] = option
-    words: list[str] = []
-    # Several platforms are several machines, each with its own name.
-    if len({row["platform"] for row in asked}) == 1 and (platform := asked[0]["named"]):
-        words += ["--platform", platform]
+    platform = _choose_platform(asked)
+    words = ["--platform", platform] if platform else []
     labels = [
         {**read_object(row["of_session"], "labels"), **read_object(row["of_run"], "labels")}.items() for row in asked
     ]

@@ -407,6 +407,18 @@ def test_new_runs_continue_the_history_of_one_node(store: SyntheticStore) -> Non
     assert past.next == "gpuagent bench vgg16 --platform cloud"
 
 
+@pytest.mark.parametrize("other", ["lab", os.uname().nodename])
+def test_new_runs_are_of_the_platform_of_this_machine_that_has_the_fewest(store: SyntheticStore, other: str) -> None:
+    for platform, runs in ((other, 4), ("cloud", 2), ("site", 3)):
+        node = store.node(os.uname().nodename, platform)
+        for number in range(runs):
+            store.next_run(node, workload="vgg16", throughput=1000.0 + number)
+    planned = plan.render(plan.plan_repeats(store.ask, plan.Question(effects=(0.2,))))
+    assert planned.next == "gpuagent bench --rounds 4 vgg16 --platform cloud"
+    *_, beside = planned.text.partition("4 runs on cloud")
+    assert all(name in beside for name in (other, "site"))
+
+
 def test_new_runs_of_other_nodes_are_launched_there(store: SyntheticStore) -> None:
     for hostname, platform in (("elm", "lab"), ("oak", "lab"), ("ash", "cloud")):
         node = store.node(hostname, platform)

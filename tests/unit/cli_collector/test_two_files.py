@@ -1,6 +1,7 @@
 """Files of stores as sides of a comparison, and of a report."""
 
 import json
+import os
 import shlex
 import shutil
 from collections.abc import Callable
@@ -87,6 +88,20 @@ def test_commands_that_come_next_name_the_files(collector: Collector, put: Calla
     assert {side["side"] for side in answered["rankings"][0]["sides"]} == {"satori", "openshift"}
     *_, command = collector("recommend", *files).out.partition("Next:\n")
     assert set(files) <= set(shlex.split(command))
+
+
+def test_new_runs_are_stored_in_the_file_of_their_platform(collector: Collector, tmp_path: Path) -> None:
+    files = {"cloud": tmp_path / "a file.duckdb", "onprem": tmp_path / "b.duckdb"}
+    for number, (platform, path) in enumerate(files.items()):
+        with made_up(path) as store:
+            store.keys = 100 * number
+            node = store.node(os.uname().nodename, platform)
+            for repeat in range(4 - number):
+                store.run(f"{platform}-{repeat}", node, start_seconds=20 * repeat, throughput=1000.0 + repeat)
+    *_, command = collector("plan", *map(str, files.values()), "--effect", "20").out.partition("Next:\n")
+    words = shlex.split(command.replace("\\\n", ""))
+    assert words[:4] == ["gpuagent", "bench", "--store", str(files["onprem"])]
+    assert words[-2:] == ["--platform", "onprem"]
 
 
 def test_several_workloads_are_named_where_one_is_asked_for(collector: Collector, tmp_path: Path) -> None:
