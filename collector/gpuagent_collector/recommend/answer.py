@@ -116,26 +116,43 @@ def _is_of_all_settings(recommendation: Recommendation) -> bool:
 def _over_settings(recommendation: Recommendation) -> Iterator[str]:
     """Yield the side that is shown to be best over all settings, where one is, the tests of `compare`, and why."""
     tests, layout = recommendation.tests, recommendation.layout
-    overall, is_higher = tests.figures.overall, tests.figures.primary.better is Better.HIGHER
-    best = find_best(tests)
-    # Of two sides, the test has the best one.
-    if len(overall) == 1 and (shift := overall[0].common) and overall[0].is_shown:
-        best = overall[0].side if (shift.estimate > 1) is is_higher else overall[0].baseline
-    is_complete = len(layout.sides) == len(overall) + 1
-    if best and is_complete and (best == overall[0].baseline or len(overall) == 1):
+    overall = tests.figures.overall
+    compared = {overall[0].baseline, *(one.side for one in overall)}
+    others = [side for side in layout.sides if side not in compared]
+    # A side that some settings lack may be best in another.
+    by_setting = _say_settings(recommendation) if others else []
+    yield from by_setting
+    if best := None if by_setting else _best_over_settings(recommendation, has_others=bool(others)):
         tied = [one for one in overall if not one.is_shown]
         verbs = _VERBS[next(iter(recommendation.weights))]
         lead = f"{recommendation.request.workload} {verbs.least} {layout.facet.where(best)}"
         if tied:
-            others = first_few([layout.facet.name_side(one.side) for one in tied])
-            others = f"{layout.facet.preposition} {' and '.join(others.rsplit(', ', 1))}".lstrip()
-            lead += f", and without a measurable difference to it {others}"
+            named = first_few([layout.facet.name_side(one.side) for one in tied])
+            named = f"{layout.facet.preposition} {' and '.join(named.rsplit(', ', 1))}".lstrip()
+            lead += f", and without a measurable difference to it {named}"
             lead += could_hide([one.common for one in tied if one.common])
         yield f"{lead}."
         yield from [say_behind(tests)] if overall[1:] else say_together(tests)
     else:
         yield from say_together(tests)
+    for side in others[:_SPOKEN_SIDES]:
+        blocks = [block for block in layout.blocks for cell in block.cells if cell.side == side and cell.runs]
+        having = [tell_apart(block, layout.blocks, briefly=True) for block in blocks]
+        yield f"{layout.facet.name_side(side)} has runs of {first_few(having)} alone."
     yield from (f"\n{because}" for because in say_why(tests, most=1))
+
+
+def _best_over_settings(recommendation: Recommendation, *, has_others: bool) -> str | None:
+    """Return the side that is shown to be best over all settings, and behind no other in any; None: there is none."""
+    tests = recommendation.tests
+    overall, is_higher = tests.figures.overall, tests.figures.primary.better is Better.HIGHER
+    best = find_best(tests)
+    # Of two sides, the test has the best one.
+    if len(overall) == 1 and (shift := overall[0].common) and overall[0].is_shown:
+        best = overall[0].side if (shift.estimate > 1) is is_higher else overall[0].baseline
+    standings = [one for ranking in recommendation.rankings for one in ranking.standings if one.side == best]
+    is_first = not has_others or all(one.is_tied for one in standings)
+    return best if is_first and (len(overall) == 1 or best == overall[0].baseline) else None
 
 
 def _by_options(ranking: Ranking, block: str, verbs: "_Verbs", recommendation: Recommendation) -> str:

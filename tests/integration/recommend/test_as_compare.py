@@ -180,6 +180,21 @@ def test_over_settings_a_recommendation_says_what_all_of_them_show_together(stor
     assert answered.next == find_next(compared)
 
 
+@pytest.mark.parametrize("rate", [1000.0, 2000.0])
+def test_over_settings_a_side_that_some_of_them_lack_is_named(store: SyntheticStore, rate: float) -> None:
+    chance = random.Random(3)
+    for platform, rates in (("a", {"32": 500.0, "64": 1000.0, "128": rate}), ("b", {"32": 400.0, "64": 800.0})):
+        node = store.node(f"{platform}-node", platform)
+        for repeat, (size, of_size) in product(range(7), rates.items()):
+            seconds = chance.lognormvariate(0, 0.02) / of_size
+            run_program(store, node, seconds, "--batch-size", size, repeat=repeat, experiment=None)
+    said = answer(recommend(store.ask, Request(workload="crunch.py", by="argument:batch-size")))
+    # Where it is faster than the best of all settings, that is not the answer.
+    assert said.startswith("crunch.py is fastest with --batch-size 64. ") == (rate == 1000.0)
+    assert ("--batch-size 128: crunch.py on a" in said) == (rate > 1000.0)
+    assert "--batch-size 128 has runs of crunch.py on a alone" in said
+
+
 @pytest.mark.parametrize("repeats", [2, 3, 5])
 def test_a_recommendation_plans_as_many_runs_as_compare(store: SyntheticStore, repeats: int) -> None:
     node, chance = store.node("alder", "lab"), random.Random(5)
