@@ -155,7 +155,7 @@ def command_of(name: str, summary: str) -> click.Command:
             if copy:
                 with appearing(copy) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as out:
                     print_answer(answer, _FORMATS[copy.suffix.lower()], out)
-        for note in answer.notes:
+        for note in [*answer.notes, *(answer.beside_csv if output_format is OutputFormat.CSV else ())]:
             print_error(note)
         return int(answer.failed)
 

@@ -109,7 +109,7 @@ class Answer:
         everything: whether a terminal shows the whole answer.
         sides: names that are shortened where they are long.
         statements: the SQL behind it, where it says so.
-        notes: lines for standard error.
+        notes: lines for standard error; beside_csv: further ones with CSV, which has no sentences.
         failed: whether the command ends with exit code 1.
     """
 
@@ -128,6 +128,7 @@ class Answer:
     sides: Sequence[str] = ()
     statements: Sequence[str] = ()
     notes: Sequence[str] = ()
+    beside_csv: Sequence[str] = ()
     failed: bool = False
 
     def document(

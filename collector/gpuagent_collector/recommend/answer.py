@@ -68,11 +68,8 @@ _SEVERAL = _Verbs("does best", "takes {} as much of these together", "better")
 
 def answer(recommendation: Recommendation, *, most: int = _SPOKEN_RANKINGS) -> str:
     """Return the recommendation, its evidence, and where the difference comes from; the tables have more."""
-    layout, request = recommendation.layout, recommendation.request
-    sentences: list[str] = []
-    unpriced = why_unpriced(recommendation.facts)
-    if request.prices and request.weights is None and "cost" not in recommendation.weights and unpriced:
-        sentences.append(f"Cost is not compared: {unpriced}.")
+    layout = recommendation.layout
+    sentences = _say_unpriced(recommendation)
     if _is_of_all_settings(recommendation):
         return join_sentences([*sentences, *_over_settings(recommendation)])
     by_setting = _say_settings(recommendation)
@@ -89,6 +86,13 @@ def answer(recommendation: Recommendation, *, most: int = _SPOKEN_RANKINGS) -> s
     if more > 0 and not by_setting:
         sentences.append(f"{counted(more, 'more setting')} can be seen with --all.")
     return join_sentences(sentences)
+
+
+def _say_unpriced(recommendation: Recommendation) -> list[str]:
+    """Return why prices that were given do not count; nothing where they do, or nobody asked for cost."""
+    request, reason = recommendation.request, why_unpriced(recommendation.facts)
+    is_asked = request.prices and request.weights is None and "cost" not in recommendation.weights
+    return [f"Cost is not compared: {reason}."] if is_asked and reason else []
 
 
 def _say_settings(recommendation: Recommendation) -> list[str]:
@@ -369,7 +373,8 @@ def render(recommendation: Recommendation) -> Answer:
             "rankings": [_facts(*pair) for pair in recommendation.reasoned],
             "because": [{**(table.about or {}), "parts": table} for table in causes],
         },
-        csv=[_data(*pair, layout.facet.name) for pair in recommendation.reasoned],
+        csv=[_data(*pair, recommendation) for pair in recommendation.reasoned],
+        beside_csv=_say_unpriced(recommendation),
         sides=layout.sides,
     )
 
@@ -394,14 +399,18 @@ def _next(recommendation: Recommendation) -> str | None:
     return write_command("compare", {**asked, "--prices": prices}, sides=(first.side, second.side))
 
 
-def _verdict(standing: Standing) -> str:
+def _verdict(standing: Standing, ranking: Ranking) -> str:
+    """Return the verdict on a side; of the reference, whether it is best, or else has the lowest median."""
     if standing.judgement:
         return standing.judgement.verdict.value
-    return "best" if standing.place == 1 else "baseline"
+    if sum(one.is_tied for one in ranking.standings) == 1:
+        return "best" if standing.place == 1 else "baseline"
+    # Ratios of single runs may order sides otherwise than their medians.
+    scores = [one.judgement.shift.estimate for one in ranking.standings if one.judgement]
+    return "lowest" if standing is ranking.standings[0] and min(scores, default=1.0) >= 1 else "baseline"
 
 
 _SCORE = (
-    Column("verdict", value=_verdict),
     Column("score", value="judgement.shift.estimate"),
     Column("score_low", value="judgement.shift.low"),
     Column("score_high", value="judgement.shift.high"),
@@ -412,22 +421,30 @@ _SCORE = (
 _NUMBER = Column("n", value="runs")
 
 
+def _score(ranking: Ranking) -> tuple[Column, ...]:
+    return Column("verdict", value=lambda standing: _verdict(standing, ranking)), *_SCORE
+
+
 def _facts(ranking: Ranking, reasons: Sequence[Reasons]) -> dict[str, Any]:
     return {
         "parameters": ranking.block.parameters,
         "held": ranking.block.held,
         "criteria": {one.name: {"what": one.what, "per": one.per, "unit": one.unit} for one in ranking.criteria},
-        "sides": Table((Column("side"), _NUMBER, Column("place"), Column("medians"), *_SCORE), ranking.standings),
+        "sides": Table(
+            (Column("side"), _NUMBER, Column("place"), Column("medians"), *_score(ranking)), ranking.standings
+        ),
         "unranked": ranking.unranked,
         "runs": {cell.side: [run.run_id for run in cell.runs] for cell in ranking.block.cells},
         "bounds": {one.side: one.bounds for one in reasons},
     }
 
 
-def _data(ranking: Ranking, reasons: Sequence[Reasons], by: str) -> Table:
+def _data(ranking: Ranking, reasons: Sequence[Reasons], recommendation: Recommendation) -> Table:
     block, bounds = ranking.block, {one.side: one.bounds for one in reasons}
     criteria = {one.name: one for one in ranking.criteria}
-    cost = criteria.get("cost")
+    energy, cost, weights = criteria.get("energy"), criteria.get("cost"), recommendation.weights
+    # As --weigh takes them.
+    weighed = ",".join([f"{name}={weight:g}" for name, weight in weights.items()] if len(weights) > 1 else weights)
 
     def percent(at: int, standing: Standing) -> float | None:
         return bounds[standing.side][at].percent
@@ -439,18 +456,23 @@ def _data(ranking: Ranking, reasons: Sequence[Reasons], by: str) -> Table:
         Column("side"),
         _NUMBER,
         Column("place"),
-        *(Column(name, value=f"medians.{name}") for name in ("time", "energy")),
-        # Of time and energy, in seconds and joules.
+        Column("time", value="medians.time"),
+        Column("time_unit", value=lambda _standing: criteria["time"].unit),
+        Column("energy", value="medians.energy"),
+        Column("energy_unit", value=lambda _standing: energy and energy.unit),
+        # Of time and energy.
         Column("per", value=lambda _standing: criteria["time"].per),
         Column("cost", value="medians.cost"),
         Column("cost_unit", value=lambda _standing: cost and cost.unit),
         Column("cost_per", value=lambda _standing: cost and cost.per),
-        *_SCORE,
+        Column("criteria", value=lambda _standing: weighed),
+        *_score(ranking),
     ]
     for at, bound in enumerate(reasons[0].bounds):
         columns.append(Column(f"{bound.limit.value}_percent", value=partial(percent, at)))
     columns.append(Column("bound_by", value=shown_limits))
-    about = {"workload": block.workload, "parameters": block.parameters, "held": block.held, "by": by}
+    about = {"workload": block.workload, "parameters": block.parameters, "held": block.held}
+    about["by"] = recommendation.layout.facet.name
     return Table(columns, ranking.standings, about=about)
 
 
@@ -460,10 +482,6 @@ _LONG_NAME = 12
 
 def _standings(ranking: Ranking, layout: Layout, weights: Mapping[str, float]) -> Table:
     tied = sum(standing.is_tied for standing in ranking.standings)
-    lowest = ranking.standings[0]
-    scores = [one.judgement.shift.estimate for one in ranking.standings if one.judgement]
-    # Ratios of single runs may order sides otherwise than their medians.
-    is_lowest = min(scores, default=1.0) >= 1
     # Named once for all sides.
     options, values_of = layout.options
     options = options or layout.facet.option
@@ -477,9 +495,7 @@ def _standings(ranking: Ranking, layout: Layout, weights: Mapping[str, float]) -
     def verdict(one: Standing) -> str:
         if one.worse_by and not one.is_behind:
             return "worse"
-        if one.judgement is None and tied > 1:
-            return "lowest" if one is lowest and is_lowest else "baseline"
-        return _verdict(one)
+        return _verdict(one, ranking)
 
     def place(one: Standing) -> str:
         shared = f"1–{tied}" if one.is_tied and tied > 1 else str(one.place)

@@ -9,7 +9,7 @@ from gpuagent_collector.compare.comparison import Request as CompareRequest
 from gpuagent_collector.compare.comparison import compare, cost_row
 from gpuagent_collector.metrics.bounds import Limit
 from gpuagent_collector.prices.files import parse_prices
-from gpuagent_collector.recommend.answer import answer
+from gpuagent_collector.recommend.answer import answer, render
 from gpuagent_collector.recommend.study import Recommendation, Request, recommend
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError
@@ -132,6 +132,22 @@ def test_sides_without_a_shown_difference_are_tied(store: SyntheticStore) -> Non
     (because,) = by_cost.because
     assert because and because.lead and because.lead.name == "price"
     assert "no measurable difference in time" in answer(by_cost)
+
+
+def test_lines_have_the_criteria_and_the_verdicts_of_the_screen(store: SyntheticStore) -> None:
+    alternate(store)
+    text = b"- {platform: alder, currency: USD, instance_hour: 1}\n- {platform: %s, currency: USD, instance_hour: 3}"
+    asked: list[tuple[Mapping[str, float] | None, bytes, str, str, int]] = [
+        (None, b"birch", "cost", "best", 0),
+        (None, b"birk", "time", "lowest", 1),
+        ({"time": 1.0, "cost": 2.0}, b"birch", "time=1,cost=2", "best", 0),
+    ]
+    for weights, platform, criteria, verdict, notes in asked:
+        rendered = render(recommended(store, weights, prices=parse_prices(text % platform, "p.yaml")))
+        lines = rendered.lines()
+        assert [line["criteria"] for line in lines] == [criteria] * 2
+        assert (lines[0]["verdict"], lines[0]["time_unit"]) == (verdict, "seconds")
+        assert len(rendered.beside_csv) == notes
 
 
 def test_other_facets_can_be_chosen_from(store: SyntheticStore) -> None:

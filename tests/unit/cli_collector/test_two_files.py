@@ -104,6 +104,15 @@ def test_new_runs_are_stored_in_the_file_of_their_platform(collector: Collector,
     assert words[-2:] == ["--platform", "onprem"]
 
 
+def test_prices_that_do_not_count_are_said_beside_csv(
+    collector: Collector, put: Callable[[str], str], tmp_path: Path
+) -> None:
+    prices = tmp_path / "p.yaml"
+    prices.write_text("- {platform: satori, currency: USD, instance_hour: 1}\n")
+    outcome = collector("recommend", put("a"), put("b"), "--prices", str(prices), "--format", "csv")
+    assert (outcome.code, "no entry for the platform openshift" in outcome.err) == (0, True), outcome.err
+
+
 def test_several_workloads_are_named_where_one_is_asked_for(collector: Collector, tmp_path: Path) -> None:
     with made_up(tmp_path / "two.duckdb") as store:
         for workload in ("gcn", "mnist"):
