@@ -75,7 +75,8 @@ def answer(recommendation: Recommendation, *, most: int = _SPOKEN_RANKINGS) -> s
     by_setting = _say_settings(recommendation)
     sentences += by_setting
     for (ranking, reasons), because in zip(recommendation.reasoned[:most], recommendation.because, strict=False):
-        sentences += _choice(ranking, recommendation)
+        first, *others = _choice(ranking, recommendation)
+        sentences += [first if ranking is recommendation.rankings[0] else f"\n{first}", *others]
         if because:
             said = say(because, layout.facet, recommendation.tests.specs, layout.sides)
             sentences += [f"\n{said}"] if said else []
@@ -338,7 +339,12 @@ def render(recommendation: Recommendation) -> Answer:
     for ranking, reasons in recommendation.reasoned:
         bounds += [f"{tell_apart(ranking.block, layout.blocks)}:"] if len(layout.blocks) > 1 else []
         bounds.append(bounds_table(reasons))
-    causes = [because_table(because) for because in recommendation.because if because]
+    causes, sections = [], []
+    for ranking, because in zip(recommendation.rankings, recommendation.because, strict=True):
+        if because:
+            of = f": {tell_apart(ranking.block, layout.blocks)}" if len(layout.blocks) > 1 else ""
+            causes.append(because_table(because))
+            sections.append(Section(f"Where the difference comes from{of}", causes[-1:], is_detail=True))
     question = "How" if _is_of_settings(layout.facet) else "Where"
     parts: list[Part] = [_standings(first, layout, recommendation.weights)]
     parts += with_bars(recommendation.because[0], layout.facet, _legend(first, recommendation))
@@ -359,7 +365,7 @@ def render(recommendation: Recommendation) -> Answer:
                 )
                 for ranking in recommendation.rankings[0 if is_of_all else 1 :]
             ),
-            *(Section("Where the difference comes from", [table], is_detail=True) for table in causes),
+            *sections,
             Section("Bottlenecks", [*bounds, bounds_legend()], is_detail=True),
         ],
         caveats=recommendation.caveats,

@@ -80,10 +80,15 @@ def test_settings_with_other_best_sides_are_named(store: SyntheticStore) -> None
         b"- {platform: alder, currency: USD, instance_hour: 1}\n- {platform: birch, currency: USD, instance_hour: 2}",
         "p.yaml",
     )
-    said = answer(recommended(store, None, prices=prices))
+    found = recommended(store, None, prices=prices)
+    said = answer(found)
     assert said.startswith(
         "The setting decides where mnist costs least (on alder: mnist batch_size=32; on birch: mnist batch_size=64). "
     )
+    # Each has a paragraph and a section of its own.
+    assert any(line.startswith("mnist batch_size=64 costs least ") for line in said.splitlines())
+    headings = [section.heading for section in render(found).sections]
+    assert len(set(headings)) == len(headings)
 
 
 def test_the_time_and_cost_of_programs_that_count_steps_are_those_of_a_step(store: SyntheticStore) -> None:
