@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gpuagent_collector.metrics import BY_NAME, STEPS, Metric, hint_at
 from gpuagent_collector.metrics.result import SERVING
-from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS
+from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, currencies_of
 from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.runs.arguments import Command, identify_command, parse_arguments, record_command
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, Cell, Layout, match_runs
@@ -428,6 +428,8 @@ def _choose_primary(layout: Layout, facts: Facts, known: Mapping[str, Metric], n
     names = ", ".join(each.name for each in shared[:_MOST_NAMED])
     more = f" and {len(shared) - _MOST_NAMED} more" if shared[_MOST_NAMED:] else ""
     has = f"they have {names}{more}" if shared else "they have no figures in common"
+    if name and currencies_of([known[name]]) and (why := why_unpriced(facts)):
+        has = f"{why}; add or change a price (docs/cost.md)"
     if name and not any(_sides_with(block, facts, known[name]) for block in layout.blocks):
         # A program of the user's own prints its results.
         command = next((run.command for run in layout.runs_of(layout.sides[0]) if run.command), None)

@@ -17,6 +17,7 @@ from gpuagent_collector.prices.files import parse_prices
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.runs.data import load_facts
+from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.comparing import alternate, compared, texts, warnings
 from tests.integration.compare.ranked import add_ranked
 from tests.integration.compare.synthetic import EPOCH, RUN_SECONDS, SyntheticStore
@@ -127,6 +128,18 @@ def test_the_cause_of_each_missing_cost_is_named(store: SyntheticStore, file: st
     text = warnings(store, prices=prices(file), where="platform = 'alder'", series=False)["unpriced"]
     assert all(words in text for words in cause)
     assert "unpriced" not in warnings(store, series=False)
+
+
+@pytest.mark.parametrize(
+    ("other", "cause"), [("elder", "no entry for the platform birch"), ("birch", "costs are in EUR and USD")]
+)
+def test_a_cost_that_one_side_lacks_cannot_be_tested_and_the_error_has_the_cause(
+    store: SyntheticStore, other: str, cause: str
+) -> None:
+    alternate(store)
+    file = ALDER + BIRCH.replace("birch", other).replace("USD", "EUR" if other == "birch" else "USD")
+    with pytest.raises(GpuAgentError, match=cause):
+        compared(store, prices=prices(file), metric="cost_per_million_items_usd", series=False)
 
 
 def test_scaling_shows_items_for_the_money_on_more_ranks(store: SyntheticStore) -> None:
