@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuagent_collector.cli.options import format_options
+from gpuagent_collector.cli.selection import is_metric
 from gpuagent_collector.present.formats import OutputFormat
 from gpuagent_common.errors import MisuseError
 
@@ -83,6 +84,8 @@ def _print_metrics(name: str | None, output_format: OutputFormat) -> None:
     known = [*define(), *define_measured()]
     rows = [asdict(one) for one in known if name in (None, one.metric)]
     if not rows:
+        if ":" not in str(name) and is_metric(str(name)):  # a statistic follows a colon
+            raise MisuseError(f"{name} is computed with --prices from stored figures: docs/cost.md")
         close = get_close_matches(str(name), [one.metric for one in known], n=1)
         raise MisuseError(f"no metric is named {name}" + (f"; did you mean {close[0]}?" if close else ""))
     # In a terminal a list of all has room for names alone.
@@ -90,6 +93,7 @@ def _print_metrics(name: str | None, output_format: OutputFormat) -> None:
     print_table(pa.table({column: [row[column] for row in rows] for column in of_list}), output_format)
     if name is None and output_format is OutputFormat.TABLE:
         click.echo("\nDefinition and source of one: collector schema --metrics NAME; of all: --format markdown")
+        click.echo("Costs, such as cost_per_million_items_usd, are computed with --prices: docs/cost.md")
 
 
 def _print_index(tables: Sequence["TableDoc"], *, everything: bool) -> None:

@@ -133,6 +133,8 @@ def test_a_query_takes_the_word_sql_and_parameters_by_options(collector: Collect
         (("report", "--by", "label:page", "x", "a.html", "--store", "STORE"), 2, "no run has the label:page"),
         (("report", "page.png"), 2, "a report is a page: page.png does not end with .html or .htm"),
         (("schema", "run"), 2, "did you mean runs?"),
+        (("schema", "--metrics", "cost_per_run_usd"), 2, "computed with --prices"),
+        (("schema", "--metrics", "gpu_power_watts:max"), 2, "no metric is named"),
         (("runs", "--store", "/nowhere/x"), 1, "there is no store /nowhere/x"),
         (("runs", "--store", "/etc/passwd"), 1, "/etc/passwd is not a DuckDB file"),
         (("runs", "--collector", "127.0.0.1:1"), 1, "no collector listens at 127.0.0.1:1; start `collector serve`"),
