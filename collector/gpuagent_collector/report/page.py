@@ -58,6 +58,10 @@ def render(report: Report, *, library: str | None = None, is_served: bool = Fals
     )
 
 
+# Characters of the sides' names, which the table has too.
+_LONG_TITLE = 80
+
+
 def title_of(comparison: Comparison) -> str:
     """Return the title of a comparison: mnist by platform: satori, openshift."""
     layout = comparison.layout
@@ -68,7 +72,10 @@ def title_of(comparison: Comparison) -> str:
     what = ", ".join(workloads) if len(workloads) <= 3 else f"{len(workloads)} workloads"
     if len(layout.sides) == 1:
         return f"{what} {layout.facet.where(layout.sides[0])}"
-    return f"{what} by {layout.facet.spoken}: {', '.join(layout.sides)}"
+    sides = ", ".join(layout.sides)
+    if len(sides) > _LONG_TITLE:
+        sides = f"{len(layout.sides)} {layout.facet.plural}"
+    return f"{what} by {layout.facet.spoken}: {sides}"
 
 
 @lru_cache

@@ -108,17 +108,24 @@ _LINES = {Look.SOLID: "solid", Look.BROKEN: "dash", Look.DOTTED: "dot"}
 _PLACES = {Place.LEFT: "top left", Place.CENTER: "top center", Place.RIGHT: "top right"}
 
 
+# In pixels: the axis below bars, and a line of a label with a part of the gap to the next label.
+_AXIS_HEIGHT, _LINE_HEIGHT = 60, 20
+
+
 def draw_panel(panel: Panel) -> Figure:
     """Return a panel as plotly draws it."""
     layout: Data = {"hovermode": "closest", "xaxis": _draw_axis(panel.x), "yaxis": _draw_axis(panel.y)}
     data = [_draw_series(series) for series in panel.series]
+    height = panel.height
     if panel.bars:
         data = [_draw_bars(panel.bars)]
         # Beside a bar its figure has no room on a telephone.
         names = [f"{fold(bar.name, _NAME_CHARACTERS)}<br>{safe(bar.text)}" for bar in panel.bars]
         places = {"tickvals": list(range(len(names))), "ticktext": names}
         layout["yaxis"] = {"autorange": "reversed", "showgrid": False, **places}
-    return Figure(title=panel.title, description=panel.description, data=data, layout=layout, height=panel.height)
+        lines = 1 + max(name.count("<br>") for name in names)
+        height = max(height, _AXIS_HEIGHT + _LINE_HEIGHT * lines * len(names))
+    return Figure(title=panel.title, description=panel.description, data=data, layout=layout, height=height)
 
 
 def _draw_axis(axis: Axis) -> Data:
