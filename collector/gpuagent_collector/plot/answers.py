@@ -17,9 +17,9 @@ from gpuagent_collector.plot.picture import (
     Picture,
     characters,
     color,
+    fold,
     line_style,
     marker,
-    shorten_names,
     write_counts,
 )
 from gpuagent_collector.present.human import change
@@ -70,7 +70,7 @@ def draw_panels(panels: Sequence[Panel], note: str, width_mm: float, *, columns:
                 inside = "white" if bar.is_hollow else shade
                 one.barh(place, bar.end - bar.begin, left=bar.begin, color=inside, edgecolor=shade, height=0.7)
                 one.annotate(bar.text, (end, place), (3, 0), textcoords="offset points", va="center")
-            names = shorten_names([bar.name for bar in panel.bars], characters(width_mm / 3, picture.size))
+            names = fold([bar.name for bar in panel.bars], characters(width_mm / 3, picture.size))
             one.set_yticks(range(len(names)), names)
             one.invert_yaxis()
         else:
