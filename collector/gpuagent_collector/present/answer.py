@@ -141,8 +141,9 @@ class Answer:
         whole: str | None = None,
         spare: bool = True,
         rows: int | None = None,
+        details: bool = True,
     ) -> list[Section]:
-        """Return all sections with their tables as text.
+        """Return the sections with their tables as text.
 
         Args:
             wide: whether there is room for all columns.
@@ -152,11 +153,13 @@ class Answer:
             whole: the command that prints the rest; None: this one, with `--all`; '': none is named.
             spare: whether there is room for spare legends.
             rows: of a first screen, the most of a table that can shrink; None: as many as each table has there.
+            details: whether sections of details are among them, where it is not a first screen.
         """
         text = self.short if brief and self.short is not None else self.text
         sections = [Section(self.heading, [*text.splitlines(), *self.parts])]
-        sections += [section for section in self.sections if not (brief and section.is_detail)]
-        sections += () if brief else self.details()
+        details = details and not brief
+        sections += [section for section in self.sections if details or not section.is_detail]
+        sections += self.details() if details else ()
         if brief and self.caveats:
             points = tuple((f"{each.text} → {each.remedy}", "") for each in self.caveats[:warnings])
             sections[-1] = replace(sections[-1], parts=[*sections[-1].parts, Bullets(points=points)])

@@ -14,7 +14,7 @@ from gpuagent_common.text import harmless
 _WRITTEN = {
     "\\": r"\textbackslash{}",
     **{character: f"\\{character}" for character in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
+    "~": r"$\sim$",
     "^": r"\textasciicircum{}",
     # Fonts of eight bits lack these.
     "<": "$<$",

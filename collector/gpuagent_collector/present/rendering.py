@@ -37,9 +37,9 @@ def print_answer(answer: Answer, output_format: OutputFormat, out: TextIO | None
         case OutputFormat.JSON:
             out.write(f"{answer.json()}\n")
         case OutputFormat.MARKDOWN:
-            out.write(f"{to_markdown(answer.document())}\n")
+            out.write(f"{to_markdown(answer.document(details=answer.everything))}\n")
         case OutputFormat.LATEX:
-            out.write(f"{to_latex(answer.document())}\n")
+            out.write(f"{to_latex(answer.document(details=answer.everything))}\n")
         case OutputFormat.CSV:
             table = as_table(answer)
             write_csv(table.schema, table.to_batches(), out)
