@@ -172,6 +172,18 @@ def test_nothing_is_guessed_where_a_figure_is_missing(drop: str) -> None:
     assert explain(whole, lacking) is None
 
 
+@pytest.mark.parametrize(("lacking", "is_known"), [(1, True), (RUNS // 2 + 1, False)])
+def test_the_runs_that_lack_a_reading_are_left_out_if_they_are_few(lacking: int, is_known: bool) -> None:
+    sides = []
+    for seconds, cores in ((0.1, 0.95), (0.2, 0.48)):
+        sides.append([{"step_seconds": seconds * (1 + n / 500), "process_cpu_cores": cores} for n in range(RUNS)])
+    for run in sides[1][:lacking]:
+        del run["process_cpu_cores"]
+    because = explain(*sides)
+    assert (because is not None) is is_known
+    assert because is None or (because.lead and because.lead.name) == "waiting"
+
+
 def test_one_odd_run_is_no_cause() -> None:
     before = [{"step_seconds": 1.0 + number / 1000, "gpu_busy_percent": 80.0} for number in range(RUNS)]
     after = [{"step_seconds": 1.15 + number / 1000, "gpu_busy_percent": 87.0} for number in range(RUNS - 1)]
