@@ -80,22 +80,24 @@ def load_groups(ask: Ask, runs: Sequence[Run], facts: Facts, last: int) -> list[
         facts: about these runs.
         last: how many of a unit's runs of a kind count, the newest ones.
     """
-    gathered: dict[tuple[LikeKey, bool, str], dict[Unit, list[float]]] = defaultdict(lambda: defaultdict(list))
+    # By the unit too, since steps/s and items/s are not alike.
+    gathered: dict[tuple[LikeKey, bool, str, str], dict[Unit, list[float]]] = defaultdict(lambda: defaultdict(list))
+    run_of = {run.run_id: run for run in runs}
     metrics: dict[str, Metric] = dict(BY_NAME)
-    members_of = group_like(runs, "platform", "node_count")
-    kinds = {run.run_id: key for key, members in members_of.items() for run in members}
+    kinds = {run.run_id: key for key, like in group_like(runs, "platform", "node_count").items() for run in like}
     order = {run.run_id: number for number, run in enumerate(runs)}
     readings = sorted(_read(ask, runs, facts, metrics), key=lambda reading: order[reading[0]])
     for run_id, name, unit, value in readings:
-        gathered[kinds[run_id], unit.is_gpu, name][unit].append(value)
+        of_metric = facts.unit([run_of[run_id]], metrics[name])
+        gathered[kinds[run_id], unit.is_gpu, name, of_metric][unit].append(value)
     return [
         Group(
             kind=kind,
-            metric=replace(metrics[name], unit=facts.unit(members_of[kind], metrics[name])),
+            metric=replace(metrics[name], unit=of_metric),
             values={unit: median(values[-last:]) for unit, values in units.items()},
             runs={unit: len(values[-last:]) for unit, values in units.items()},
         )
-        for (kind, _, name), units in gathered.items()
+        for (kind, _, name, of_metric), units in gathered.items()
     ]
 
 

@@ -100,3 +100,16 @@ def test_only_the_newest_runs_of_a_unit_count(stores: dict[str, SyntheticStore])
     of_first = "run_id IN (SELECT run_id FROM runs WHERE repeat = 1)"
     outliers = find_outliers(stores["faulty"].ask, Request(last=1, where=of_first))
     assert {finding.runs for finding in outliers.findings} == {1}
+
+
+def test_runs_in_another_unit_of_throughput_are_another_kind(tmp_path: Path) -> None:
+    def add_units(store: SyntheticStore) -> None:
+        first, *_ = add_fleet(store, NODES)
+        store.next_run(first, throughput=10.0)
+        (row,) = (row for row in store.rows["results"] if (row["name"], row["value"]) == ("throughput", 10.0))
+        row["unit"] = "steps/s"
+        scatter(store)
+
+    with synthetic(tmp_path / "units", add_units) as store:
+        found = find_outliers(store.ask, Request(last=1)).findings
+    assert "throughput" not in {finding.metric.name for finding in found}
