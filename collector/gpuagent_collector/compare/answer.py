@@ -380,7 +380,8 @@ def _costs(comparison: Comparison, *, most: int, place: str) -> list[str]:
     if row is None or not row.shifts or comparison.figures.primary.group == "Cost":
         return []
     block = blocks[0].block
-    side, cost = telling_side(row, block.baseline), spoken(row.metric, None)
+    best = comparison.headline
+    side, cost = telling_side(row, block.baseline, best.other.side if best else None), spoken(row.metric, None)
     name = tell_apart(block, comparison.layout.blocks, briefly=True)
     title = f"{name}: the {cost}"
     this, that, shift = facet.where(side), facet.where(block.baseline), row.shifts[side]
@@ -461,10 +462,7 @@ def _sentence(comparison: Comparison, test: Test) -> str:
     this, that = facet.where(test.other.side), facet.where(test.baseline.side)
     title, delta = spoken(metric, comparison.request.stat), percent(comparison.figures.delta)
     between = f"between {facet.name_side(test.other.side)} and {facet.name_side(test.baseline.side)}"
-    # Of other work neither side is better.
-    is_unlike = comparison.figures.fell_back and is_work_unlike(test.block, comparison.facts)
-    judged = replace(metric, better=None) if is_unlike else metric
-    hidden, how = could_hide([test.judgement.shift]), _how_much(test, judged)
+    hidden, how = could_hide([test.judgement.shift]), _how_much(test, _find_judged(comparison, [test]))
     too = _differ_too(test, facet)
     statement = {
         Verdict.DIFFERS: f"{title} is {how} {this} {_than(how)} {that}{too}",
@@ -473,6 +471,14 @@ def _sentence(comparison: Comparison, test: Test) -> str:
         Verdict.TOO_FEW: f"the runs are too few to show any difference in {title} {between}",
     }[test.judgement.verdict]
     return f"{workload}: {statement} ({_evidence(test)})."
+
+
+def _find_judged(comparison: Comparison, tests: Sequence[Test]) -> Metric:
+    """Return the metric that is tested; where the tests are of other work on each side, without a better direction."""
+    metric = comparison.figures.primary
+    is_of_work = comparison.figures.fell_back or metric.name == "throughput"
+    is_unlike = is_of_work and any(is_work_unlike(test.block, comparison.facts) for test in tests)
+    return replace(metric, better=None) if is_unlike else metric
 
 
 # Of arguments in a sentence; the warning has the values.
@@ -587,8 +593,8 @@ _ALONE = {
 
 def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
     """Return a geometric mean with its interval, and the number of each verdict on its tests."""
-    metric, mean = comparison.figures.primary, overall.mean
-    tests = comparison.figures.tests_of(overall)
+    tests, mean = comparison.figures.tests_of(overall), overall.mean
+    metric = _find_judged(comparison, tests)
     verdicts = Counter(test.judgement.verdict for test in tests)
     counts = "one by one " + ", ".join(f"{number} {_ALONE[verdict]}" for verdict, number in verdicts.items())
     if set(verdicts) == {Verdict.DIFFERS}:
@@ -645,7 +651,7 @@ def _range(tests: Sequence[Test], metric: Metric) -> str:
 
 def _one_by_one(comparison: Comparison, tests: Sequence[Test]) -> str:
     """Return what tests of the same two sides show one by one: those that differ, by direction, then the others."""
-    layout, metric = comparison.layout, comparison.figures.primary
+    layout, metric = comparison.layout, _find_judged(comparison, tests)
     by_verdict: dict[Verdict, list[Test]] = defaultdict(list)
     for test in tests:
         by_verdict[test.judgement.verdict].append(test)
@@ -778,7 +784,7 @@ def headline_reasons(comparison: Comparison) -> list[Because]:
     cost = cost_row(comparison.figures.blocks[0])
     spoken_sides = {best.unit: best.other.side}
     if cost and cost.shifts:
-        spoken_sides[cost.unit] = telling_side(cost, best.baseline.side)
+        spoken_sides[cost.unit] = telling_side(cost, best.baseline.side, best.other.side)
     return [each for each in comparison.reasons if each.side == spoken_sides.get(each.unit, best.other.side)]
 
 

@@ -22,6 +22,7 @@ from gpuagent_collector.compare.figures import (
     Row,
     Test,
     compute_figures,
+    is_work_unlike,
 )
 from gpuagent_collector.compare.needed import Needed, find_needed
 from gpuagent_collector.errors import NothingToCompareError
@@ -334,14 +335,19 @@ def _test_costs(layout: Layout, facts: Facts, figures: Figures) -> Figures | Non
     return compute_figures(layout, facts, metric=metric, delta=figures.delta, unpaired=figures.unpaired)
 
 
-def telling_side(row: Row, baseline: str) -> str:
-    """Return the side with the lowest cost, or where it is the baseline's or hardly another, with the highest."""
+def telling_side(row: Row, baseline: str, best: str | None = None) -> str:
+    """Return the side with the lowest cost, or where it is the baseline's, with the highest.
+
+    Where the lowest is not shown to be lower than the baseline's, it is the `best` side, or the one with the highest.
+    """
     medians = {side: row.figures[side].median for side in row.shifts}
-    lowest = min(medians, key=medians.__getitem__)
-    is_baseline = row.figures[baseline].median <= medians[lowest]
-    if not row.shifts[lowest].is_shown and any(shift.is_shown for shift in row.shifts.values()):
-        is_baseline = True
-    return max(medians, key=medians.__getitem__) if is_baseline else lowest
+    lowest, highest = (find(medians, key=medians.__getitem__) for find in (min, max))
+    if row.figures[baseline].median <= medians[lowest]:
+        return highest
+    shown = [side for side, shift in row.shifts.items() if shift.is_shown]
+    if lowest in shown or not shown:
+        return lowest
+    return best if best in shown else highest
 
 
 def find_reasons(figures: Figures, facts: Facts) -> Iterator[Because]:
@@ -387,21 +393,35 @@ def _divide_by_unit(block: Block, facts: Facts) -> Iterator[Block]:
 
 
 def _hold_units(layout: Layout, facts: Facts, *, described: bool) -> Layout:
-    """Return a layout whose blocks have one unit of throughput each, as far as no side is lost by that."""
+    """Return a layout whose blocks have one unit of throughput each, as far as no side is lost by that.
+
+    Beside a unit that can be compared, one that cannot is left out, also where a side has no other.
+    """
     least = 1 if described or layout.facet.describes or len(layout.sides) == 1 else 2
     blocks, left_out = [], [*layout.left_out]
     for block in layout.blocks:
         parts = list(_divide_by_unit(block, facts))
         kept = [part for part in parts if len({cell.side for cell in part.cells if cell.runs}) >= least]
         having, every = ({cell.side for part in some for cell in part.cells if cell.runs} for some in (kept, [block]))
-        if having != every:
+        # Runs that count items say what those that count steps of other sizes cannot.
+        alike = [part for part in kept if least == 1 or not is_work_unlike(part, facts)]
+        if 0 < len(alike) < len(kept):
+            kept = alike
+        elif having != every:
             blocks.append(block)
             continue
         blocks += kept
         for part in (part for part in parts if part not in kept):
             what = tell_apart(part, parts)
             left_out += [LeftOut(side=cell.side, runs=len(cell.runs), what=what) for cell in part.cells if cell.runs]
-    return replace(layout, blocks=tuple(blocks), left_out=tuple(left_out), is_described=described)
+    having = {cell.side for block in blocks for cell in block.cells if cell.runs}
+    return replace(
+        layout,
+        sides=tuple(side for side in layout.sides if side in having),
+        blocks=tuple(blocks),
+        left_out=tuple(left_out),
+        is_described=described,
+    )
 
 
 def compare(ask: Ask, request: Request) -> Comparison:

@@ -185,6 +185,20 @@ def test_a_throughput_in_steps_has_its_unit_and_no_run_is_compared_with_another_
     assert [(one.side, one.runs, one.what) for one in beside.layout.left_out] == [("alder", 1, "nanogpt in items/s")]
 
 
+def test_items_are_compared_where_steps_are_of_other_sizes(store: SyntheticStore) -> None:
+    node = store.node("alder-node", "alder")
+    # A step of twice the size takes 1.75 times as long.
+    rates = ((32, "steps/s", 3500.0), (64, "steps/s", 2000.0), (32, "items/s", 112_000.0), (64, "items/s", 128_000.0))
+    for (size, _, rate), repeat in product(rates, range(5)):
+        store.next_run(node, **own("a", f"--batch-size={size}", throughput=rate + repeat))
+    for row in store.rows["results"]:
+        row["unit"] = "steps/s" if row["name"] == "throughput" and row["value"] < 4000 else row["unit"]
+    found = compared(store, by="argument:batch-size")
+    assert [(test.unit, test.other.side) for test in found.figures.tests] == [("items/s", "64")]
+    assert "(better)" in answer(found)
+    assert {one.what for one in found.layout.left_out} == {"nanogpt in steps/s"}
+
+
 def test_of_sides_without_a_unit_in_common_durations_are_compared(store: SyntheticStore) -> None:
     alternate(store, first=own("a", throughput=60.0), second=own("a", throughput=66.0))
     for row in store.rows["results"]:

@@ -111,7 +111,7 @@ def other_steps(evidence: Evidence) -> Iterator[Caveat]:
     figures = evidence.figures
     do_differ = any(is_work_unlike(block, evidence.facts) for block in evidence.layout.blocks)
     if do_differ and not _mixed_units(evidence) and (figures.fell_back or figures.primary.name == "throughput"):
-        tested = ", and the duration of whole runs was tested" if figures.fell_back else ""
+        tested = ", and durations only compare runs over as many samples" if figures.fell_back else ""
         names = {name.lstrip("-+") for run in evidence.layout.runs for name in parse_arguments(run.command)}
         options = sorted(name for name in names if is_step_size(name) and "accum" not in name)
         from_option = f", by `--items-per-step {options[0]}` from that option" if options else ""
