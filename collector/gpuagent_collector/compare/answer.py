@@ -255,12 +255,14 @@ def _settings_of(figures: BlockFigures, layout: Layout) -> list[tuple[str, Block
     if len(set(commands.values())) < 2:
         return [(name, figures)]
     settings = []
+    # The same commands may be in another block too.
+    unit = f" in {block.held['unit']}" if "unit" in block.held else ""
     for of_command in dict.fromkeys(commands.values()):
         cells = []
         for cell in block.cells:
             runs = tuple(run for run in cell.runs if commands[run.command] == of_command)
             cells += [replace(cell, runs=runs)] if runs else []
-        settings.append((of_command, replace(figures, block=replace(block, cells=tuple(cells)))))
+        settings.append((f"{of_command}{unit}", replace(figures, block=replace(block, cells=tuple(cells)))))
     return settings
 
 

@@ -89,7 +89,7 @@ def verdict_table(comparison: Comparison) -> Table:
         Column(None, "ratio [interval]", _ratio),
         Column(None, "verdict", _verdict),
     ]
-    return Table(columns, rows, most=len(rank_sides(comparison)) or MOST_ROWS, can_shrink=is_named)
+    return Table(columns, rows, most=len(rank_sides(comparison)) or MOST_ROWS, can_shrink=True)
 
 
 def _order_rows(figures: Figures) -> list[Test | Overall | str]:

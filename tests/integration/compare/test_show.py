@@ -252,6 +252,9 @@ def test_runs_in_other_units_of_throughput_are_in_other_rows(
     assert "median throughput" not in out
     rows = [line for line in lines if line.startswith(("train.py in ", "--steps"))]
     assert [row[: len(start)] for row, start in zip(rows, shown, strict=True)] == shown
+    _, out, _ = call("show", "train.py", "--each", "node", store=path)
+    named = ("train.py", "--steps", "spruce")
+    assert len([line for line in out.partition("Each node")[2].splitlines() if line.startswith(named)]) == len(made)
 
 
 def test_several_workloads_are_counted(call: Collector, tmp_path: Path) -> None:
