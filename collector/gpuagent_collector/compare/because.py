@@ -186,7 +186,7 @@ def find_because(
         times = [split(of_side) for of_side in figures]
         if not all(runs) or not all(times):
             continue
-        what = "item" if of == "step" and _divide_by_items(times, figures) else of
+        what = "item" if of == "step" and _divide_by_items(times, figures, block, facts) else of
         pairs = None if unpaired else _find_pairs(runs, cells, alpha)
         first, second = map(_shares, times)
         parts = []
@@ -372,13 +372,22 @@ _SPLITS: Mapping[bool, Sequence[tuple[str, str, Split]]] = {
 OF_SPLITS = (*(base for splits in _SPLITS.values() for _, base, _ in splits), *_DECIDING, *_COSTS)
 
 
-def _divide_by_items(times: Sequence[dict[str, Floats]], figures: Sequence[Figures]) -> bool:
-    """Divide times of steps by their items and return True, if all runs report items and the sides differ in them."""
+def _divide_by_items(
+    times: Sequence[dict[str, Floats]], figures: Sequence[Figures], block: Block, facts: Facts
+) -> bool:
+    """Divide times of steps by their items and return True, if all runs report items and sides differ in them.
+
+    All sides of a block count, so that its differences are of the same work.
+    """
     if "throughput" not in figures[0]:
         return False
     items = [of_side["throughput"] * of_side["step_seconds"] for of_side in figures]
-    before, after = map(median, items)
-    if not all(of_side.all() for of_side in items) or abs(after / before - 1) <= _SAME_ITEMS:
+    usual = [median(of_side) for of_side in items]
+    for cell in block.cells:
+        every = facts.column(cell.runs, "throughput") * facts.column(cell.runs, "step_seconds")
+        known = every[every > 0]
+        usual += [median(known)] if known.size else []
+    if not all(of_side.all() for of_side in items) or max(usual) / min(usual) - 1 <= _SAME_ITEMS:
         return False
     for of_side, number in zip(times, items, strict=True):
         of_side.update({name: seconds / number for name, seconds in of_side.items()})
