@@ -392,11 +392,14 @@ def _next(recommendation: Recommendation) -> str | None:
     prices = request.prices.source if request.prices else None
     asked = {"--workload": request.workload, "--experiment": request.experiment, "--where": request.where, "--by": by}
     if _is_of_all_settings(recommendation):
-        if not (best := find_best(recommendation.tests)):
-            return comparing.find_next(recommendation.tests)
-        is_higher = recommendation.tests.figures.primary.better is Better.HIGHER
-        worst = rank_sides(recommendation.tests)[0 if is_higher else -1].side
-        return write_command("compare", {**asked, "--prices": prices}, sides=(worst, best))
+        tests = recommendation.tests
+        sides = (tests.figures.overall[0].baseline, tests.figures.overall[0].side)
+        if best := find_best(tests):
+            is_higher = tests.figures.primary.better is Better.HIGHER
+            sides = (rank_sides(tests)[0 if is_higher else -1].side, best)
+        elif len(tests.layout.sides) == len(sides) or not tests.figures.differs:
+            return comparing.find_next(tests)
+        return write_command("compare", {**asked, "--prices": prices}, sides=sides)
     if recommendation.options and second.is_tied:
         # The single commands that `compare` leaves open may be decided by their options.
         return write_command("plan", {"--experiment": request.experiment, "--where": request.where}, request.workload)

@@ -195,6 +195,16 @@ def test_over_settings_a_side_that_some_of_them_lack_is_named(store: SyntheticSt
     assert "--batch-size 128 has runs of crunch.py on a alone" in said
 
 
+def test_over_settings_two_of_three_sides_are_compared_next(store: SyntheticStore) -> None:
+    rates_on = {"a": {"32": 500.0, "64": 1000.0}, "b": {"32": 400.0, "64": 800.0}, "c": {"64": 900.0}}
+    for platform, rates in rates_on.items():
+        node = store.node(f"{platform}-node", platform)
+        for repeat, (size, rate) in product(range(7), rates.items()):
+            run_program(store, node, (1 + repeat / 100) / rate, "--batch-size", size, repeat=None, experiment=None)
+    found = recommend(store.ask, Request(workload="crunch.py"))
+    assert render(found).next == "collector compare --workload crunch.py a b"
+
+
 @pytest.mark.parametrize("repeats", [2, 3, 5])
 def test_a_recommendation_plans_as_many_runs_as_compare(store: SyntheticStore, repeats: int) -> None:
     node, chance = store.node("alder", "lab"), random.Random(5)
