@@ -391,8 +391,8 @@ def _costs(comparison: Comparison, *, most: int, place: str) -> list[str]:
     write = notation([other, baseline], row.unit).write
     of_ratio = f"ratio {ratio(shift.estimate)}, " if shift.scale is Scale.RATIO else ""
     evidence = f"{write(other)} and {write(baseline)}, {of_ratio}{interval(shift)}"
-    is_lowest = all(row.figures[name].median >= baseline for name in row.shifts)
-    if len(row.shifts) > 1 and is_lowest and shift.is_shown:
+    are_ends = all(baseline <= row.figures[name].median <= other for name in row.shifts)
+    if len(row.shifts) > 1 and are_ends and shift.is_shown:
         return [f"{title} is lowest {that} ({write(baseline)}), and highest {this} ({write(other)})."]
     if shift.is_shown and shift.scale is Scale.RATIO:
         how = _by_ratio(shift.estimate, row.metric)

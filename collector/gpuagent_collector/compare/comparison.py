@@ -336,18 +336,12 @@ def _test_costs(layout: Layout, facts: Facts, figures: Figures) -> Figures | Non
 
 
 def telling_side(row: Row, baseline: str, best: str | None = None) -> str:
-    """Return the side with the lowest cost, or where it is the baseline's, with the highest.
-
-    Where the lowest is not shown to be lower than the baseline's, it is the `best` side, or the one with the highest.
-    """
-    medians = {side: row.figures[side].median for side in row.shifts}
-    lowest, highest = (find(medians, key=medians.__getitem__) for find in (min, max))
-    if row.figures[baseline].median <= medians[lowest]:
-        return highest
-    shown = [side for side, shift in row.shifts.items() if shift.is_shown]
-    if lowest in shown or not shown:
+    """Return the side with the lowest cost of those that differ; where that is the baseline, `best` or the highest."""
+    differing = [side for side, shift in row.shifts.items() if shift.is_shown] or [*row.shifts]
+    lowest, *_, highest = sorted([baseline, *differing], key=lambda side: row.figures[side].median)
+    if lowest != baseline:
         return lowest
-    return best if best in shown else highest
+    return best if best in differing else highest
 
 
 def find_reasons(figures: Figures, facts: Facts) -> Iterator[Because]:

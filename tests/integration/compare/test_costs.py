@@ -142,6 +142,14 @@ def test_a_cost_that_one_side_lacks_cannot_be_tested_and_the_error_has_the_cause
         compared(store, prices=prices(file), metric="cost_per_million_items_usd", series=False)
 
 
+def test_a_cost_that_differs_goes_before_the_highest_of_one_run(store: SyntheticStore) -> None:
+    alternate(store)
+    store.next_run(store.node("cedar-node", "cedar"))
+    file = ALDER + BIRCH.replace("3.6", "7.2") + BIRCH.replace("birch", "cedar").replace("3.6", "10.8")
+    said = answer(compared(store, prices=prices(file), series=False))
+    assert "on birch as on alder (2 USD and 1 USD" in said
+
+
 def test_scaling_shows_items_for_the_money_on_more_ranks(store: SyntheticStore) -> None:
     node = store.node("lab-1", "lab", gpus=["NVIDIA A100", "NVIDIA A100"])
     for ranks, rate in ((1, 100.0), (2, 180.0)):
