@@ -369,29 +369,33 @@ def find_reasons(figures: Figures, facts: Facts) -> Iterator[Because]:
 
 
 def _divide_by_unit(block: Block, facts: Facts) -> Iterator[Block]:
-    """Yield the runs of a block by the units of their throughputs, the most frequent first, with runs without any."""
-    if len(facts.throughput_units(block.runs)) < 2:
+    """Yield the runs of a block by the units of their throughputs: units of the most sides, then runs, first.
+
+    Runs without any are with the first unit that their side has.
+    """
+    unit_of = {run.run_id: unit for run in block.runs for unit in facts.throughput_units([run])}
+    if len(set(unit_of.values())) < 2:
         yield block
         return
-    unit_of = {run.run_id: unit for run in block.runs for unit in facts.throughput_units([run])}
+    by_cell = [{unit_of.get(run.run_id) for run in cell.runs} for cell in block.cells]
     units = [unit for unit, _ in Counter(unit_of.values()).most_common()]
+    units.sort(key=lambda unit: -sum(unit in of_cell for of_cell in by_cell))
     for unit in units:
         cells = []
-        for cell in block.cells:
-            of_runs = [unit_of.get(run.run_id, units[0]) for run in cell.runs]
-            own = [each for each in units if each in of_runs] or units
+        for cell, of_cell in zip(block.cells, by_cell, strict=True):
+            own = [each for each in units if each in of_cell] or units[:1]
             if unit in own:
-                runs = tuple(run for run, of_run in zip(cell.runs, of_runs, strict=True) if of_run == unit)
+                runs = tuple(run for run in cell.runs if unit_of.get(run.run_id, own[0]) == unit)
                 cells.append(replace(cell, runs=runs, others=cell.others if unit == own[0] else {}))
         yield replace(block, held={**block.held, "unit": unit}, cells=tuple(cells))
 
 
-def _hold_units(layout: Layout, facts: Facts, *, described: bool) -> Layout:
+def _hold_units(layout: Layout, facts: Facts) -> Layout:
     """Return a layout whose blocks have one unit of throughput each, as far as no side is lost by that.
 
     Beside a unit that can be compared, one that cannot is left out, also where a side has no other.
     """
-    least = 1 if described or layout.facet.describes or len(layout.sides) == 1 else 2
+    least = 2 if layout.is_compared else 1
     blocks, left_out = [], [*layout.left_out]
     for block in layout.blocks:
         parts = list(_divide_by_unit(block, facts))
@@ -406,16 +410,11 @@ def _hold_units(layout: Layout, facts: Facts, *, described: bool) -> Layout:
             continue
         blocks += kept
         for part in (part for part in parts if part not in kept):
-            what = tell_apart(part, parts)
+            what = tell_apart(part, [*layout.blocks, *parts])
             left_out += [LeftOut(side=cell.side, runs=len(cell.runs), what=what) for cell in part.cells if cell.runs]
     having = {cell.side for block in blocks for cell in block.cells if cell.runs}
-    return replace(
-        layout,
-        sides=tuple(side for side in layout.sides if side in having),
-        blocks=tuple(blocks),
-        left_out=tuple(left_out),
-        is_described=described,
-    )
+    sides = tuple(side for side in layout.sides if side in having)
+    return replace(layout, sides=sides, blocks=tuple(blocks), left_out=tuple(left_out))
 
 
 def compare(ask: Ask, request: Request) -> Comparison:
@@ -450,8 +449,9 @@ def compare(ask: Ask, request: Request) -> Comparison:
         )
     first = _FIRST if request.brief else ()
     facts = with_costs(ask, load_facts(ask, layout.run_ids, request.stat, request.stats, first), request.prices)
+    layout = replace(layout, is_described=request.described)
     if request.metric != "run_seconds":
-        layout = _hold_units(layout, facts, described=request.described)
+        layout = _hold_units(layout, facts)
     # Equal repeats of one experiment's name before and after an event were not made together.
     unpaired = request.unpaired or request.event is not None
     figures = compute_figures(layout, facts, metric=request.metric, delta=request.delta, unpaired=unpaired)

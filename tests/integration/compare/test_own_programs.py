@@ -180,9 +180,16 @@ def test_a_throughput_in_steps_has_its_unit_and_no_run_is_compared_with_another_
     assert comparison.figures.primary.name == "throughput"
     assert comparison.figures.primary.unit == "steps/s"
     store.run("items", nodes[0], start_seconds=900, **own("a", throughput=4000.0, repeat=6))
+    # Also where these are the most; runs without a throughput stay with the others of their side.
+    for repeat in range(7, 19):
+        store.next_run(nodes[0], **own("a", throughput=4000.0, repeat=repeat))
+    store.next_run(nodes[1], **own("a", repeat=7))
+    store.next_run(nodes[0], **own("a", repeat=19), status="failed")
     beside = compared(store)
     assert beside.figures.primary.unit == "steps/s"
-    assert [(one.side, one.runs, one.what) for one in beside.layout.left_out] == [("alder", 1, "nanogpt in items/s")]
+    assert [(one.side, one.runs, one.what) for one in beside.layout.left_out] == [("alder", 13, "nanogpt in items/s")]
+    (block,) = beside.layout.blocks
+    assert [(len(cell.runs), cell.others) for cell in block.cells] == [(5, {"failed": 1}), (6, {})]
 
 
 def test_items_are_compared_where_steps_are_of_other_sizes(store: SyntheticStore) -> None:
@@ -220,6 +227,7 @@ def test_runs_in_two_units_are_compared_unit_by_unit(store: SyntheticStore) -> N
     comparison = compared(store)
     assert sorted(test.unit for test in comparison.figures.tests) == ["items/s", "steps/s"]
     assert all(test.judgement.shift.estimate == pytest.approx(1.1) for test in comparison.figures.tests)
+    assert not compared(store, described=True, metric="run_seconds").layout.is_compared
     one_side = compared(store, values=("alder",))
     assert {block.held["unit"] for block in one_side.layout.blocks} == {"items/s", "steps/s"}
 
