@@ -72,7 +72,8 @@ def _row(cells: Iterable[str], sides: Iterable[str], width: int, line: str) -> s
     written = []
     for cell, side in zip(cells, sides, strict=True):
         lines = textwrap.wrap(cell.strip(), width, break_long_words=False, break_on_hyphens=False)
-        text = r" \\{}".join(map(_text, lines))  # without {}, a bracket after it would be an option
+        # After the end of a line, a bracket or an asterisk would belong to it.
+        text = r" \\ ".join(("{}" if line[0] in "[*" else "") + _text(line) for line in lines)
         if len(lines) > 1:
             text = f"\\begin{{tabular}}[{line}]{{@{{}}{side}@{{}}}}{text}\\end{{tabular}}"
         written.append(text)

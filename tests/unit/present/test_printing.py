@@ -192,8 +192,13 @@ def test_a_latex_cell_cannot_run_a_command() -> None:
 def test_long_names_are_broken_in_latex() -> None:
     long = "--batch-size 128 --optimizer adam [x]"
     heading, _, row = printed(pa.table({f"range of {long}": [long]}), OutputFormat.LATEX).splitlines()[3:6]
-    assert heading.count(r" \\{}") == 3
-    assert row == r"\begin{tabular}[t]{@{}l@{}}-{}-batch-size 128 -{}-optimizer \\{}adam [x]\end{tabular} \\"
+    assert heading.count(r" \\ ") == 3
+    assert row == r"\begin{tabular}[t]{@{}l@{}}-{}-batch-size 128 -{}-optimizer \\ adam [x]\end{tabular} \\"
+
+
+@pytest.mark.parametrize("text", ["[1em] x", "*"])
+def test_a_latex_cell_is_no_option_of_the_line_before_it(text: str) -> None:
+    assert f"{{}}{text}" in printed(pa.table({"a": ["1", text]}), OutputFormat.LATEX)
 
 
 def test_a_markdown_cell_cannot_break_its_table() -> None:
