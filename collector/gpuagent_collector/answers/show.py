@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import accumulate
+from math import ceil
 from operator import itemgetter
 from typing import Any
 
@@ -153,14 +154,14 @@ def output_section(details: Details, lines: int) -> Section | None:
 
 
 def _write_output(outputs: Mapping[str, Mapping[str, str]], lines: int, width: int | None = None) -> Section | None:
-    """Return the last lines of each stream; with a `width`, so many as they are when wrapped to it, or the last one."""
+    """Return the last lines of each stream; with a `width`, as many as fit when wrapped to it, or the last one."""
     parts = []
     for node, streams in outputs.items():
         for stream, text in streams.items():
             name = f"{stream} on {node}" if len(outputs) > 1 else stream
             # Of a progress bar only the last state.
             shown = [line.rstrip("\r").rpartition("\r")[2] for line in text.rstrip("\n").split("\n")[-lines:]]
-            wrapped = accumulate(1 + len(line) // width if width else 1 for line in reversed(shown))
+            wrapped = accumulate(ceil(len(line) / width) or 1 if width else 1 for line in reversed(shown))
             fitting = max(1, sum(total <= lines for total in wrapped))
             parts.append(Verbatim(title=name, text="\n".join(shown[-fitting:])))
     return Section(heading=f"Output, the last {lines} lines", parts=tuple(parts)) if parts else None
