@@ -790,9 +790,6 @@ def headline_reasons(comparison: Comparison) -> list[Because]:
     return [each for each in comparison.reasons if each.side == spoken_sides.get(each.unit, best.other.side)]
 
 
-_BOTH = 2
-
-
 def _common_reasons(comparison: Comparison, reasons: Sequence[Because]) -> list[str]:
     """Return for each side its reasons, each with the workloads that have it."""
     layout = comparison.layout
@@ -803,7 +800,7 @@ def _common_reasons(comparison: Comparison, reasons: Sequence[Because]) -> list[
     for side, of_side in found.items():
         listed = []
         for words, names in of_side.items():
-            every = "in both" if len(names) == _BOTH else f"in all {len(names)}"
+            every = "in both" if not names[2:] else f"in all {len(names)}"
             listed.append(f"{words} ({first_few(names) if len(names) < len(layout.blocks) else every})")
         sentences.append(f"Because {layout.facet.where(side)} {'; '.join(listed)}.")
     return sentences
