@@ -24,8 +24,8 @@ from gpuagent_collector.statistics.verdicts import Verdict
 
 _INDENT = " "
 
-# Rows that are read at a glance, in the order of the sides.
-_FEW = 4
+# Rows that no first screen cuts, in the order of the sides.
+_FEW = 2
 
 # For the name of a row and the head of its medians, beside the other columns of a narrow table.
 _ROOM = 36

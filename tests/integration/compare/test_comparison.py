@@ -361,6 +361,14 @@ def test_the_sides_of_two_facets_are_the_combinations_of_their_values(store: Syn
     assert codes(comparison) == {"one_node"}
 
 
+def test_the_best_of_more_sides_than_the_fewest_rows_is_the_first(store: SyntheticStore) -> None:
+    for number, rate in enumerate((500.0, 520.0, 600.0, 900.0)):
+        store.next_run(store.node(f"n{number}", f"p{number}"), throughput=rate)
+    comparison = compared(store, series=False)
+    rows = verdict_table(comparison).grid(wide=False).rows
+    assert [row[0] for row in rows] == ["p3", "p2", "p1"]
+
+
 def test_combinations_are_named_with_commas_or_as_they_are_shown(store: SyntheticStore) -> None:
     add_places(store)
     values = ("alder,docker", "birch · docker")
