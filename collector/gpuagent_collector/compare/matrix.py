@@ -14,7 +14,8 @@ from gpuagent_collector.metrics import Metric, hint_at
 from gpuagent_collector.present.answer import Answer
 from gpuagent_collector.present.human import Notation, notation
 from gpuagent_collector.present.table import Column, Table, data_table
-from gpuagent_collector.prices.runs import with_costs
+from gpuagent_collector.prices.price import currencies_of
+from gpuagent_collector.prices.runs import why_unpriced, with_costs
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import NOT_GIVEN, find_argument
 from gpuagent_collector.runs.cells import Block, Layout, choose_sides, lay_out, tell_apart
@@ -65,6 +66,8 @@ class Matrix:
     stat: Stat | None
     lines: tuple[Line, ...]
     missing: tuple[str, ...]
+    # Why some cost is missing; '': none is.
+    unpriced: str
 
 
 def tabulate(ask: Ask, request: Request, names: Sequence[str], rows: str, *, known: Comparison | None = None) -> Matrix:
@@ -161,7 +164,13 @@ def tabulate_runs(ask: Ask, chosen: Selection, request: Request, names: Sequence
     missing = tuple(name for name in dict.fromkeys(names) if name not in found)
     sides = tuple(side for side in layout.sides if any(side in line.figures for line in lines))
     return Matrix(
-        rows=chosen.across, columns=layout.facet, sides=sides, stat=request.stat, lines=tuple(lines), missing=missing
+        rows=chosen.across,
+        columns=layout.facet,
+        sides=sides,
+        stat=request.stat,
+        lines=tuple(lines),
+        missing=missing,
+        unpriced=why_unpriced(facts) if facts.unpriced and currencies_of(line.metric for line in lines) else "",
     )
 
 
@@ -217,7 +226,9 @@ def _find_metrics(names: Sequence[str], facts: Facts, runs: Sequence[Run], stats
     known = {metric.name: metric for metric in known_metrics(runs, facts)}
     for name in names:
         if name not in known:
-            raise MisuseError(f"the metric {name} is unknown; {hint_at(name, known)}")
+            is_cost = facts.prices is None and name.startswith("cost_per_")
+            why = "needs prices: add --prices FILE (docs/cost.md)" if is_cost else f"is unknown; {hint_at(name, known)}"
+            raise MisuseError(f"the metric {name} {why}")
     wanted = [name for base in names for name in (base, *(f"{base}:{stat.value}" for stat in stats)) if name in known]
     metrics = [known[name] for name in dict.fromkeys(wanted)]
     if not any(metric.name in facts.columns.by_metric for metric in metrics):
@@ -294,7 +305,7 @@ def render(matrix: Matrix) -> Answer:
     )
     return Answer(
         heading=f"{matrix.rows.spoken.capitalize()} by {matrix.columns.spoken}: {sides}",
-        text=_LEGEND + joint + absent,
+        text=_LEGEND + joint + absent + (f" Some cost is unknown: {matrix.unpriced}." if matrix.unpriced else ""),
         parts=[matrix_table(matrix)],
         facts={
             "rows": matrix.rows.name,

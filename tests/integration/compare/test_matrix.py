@@ -7,7 +7,8 @@ import pytest
 
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.comparison import Request
-from gpuagent_collector.compare.matrix import tabulate
+from gpuagent_collector.compare.matrix import render, tabulate
+from gpuagent_collector.prices.files import parse_prices
 from tests.integration.compare.filled import NAMED
 from tests.integration.compare.synthetic import SyntheticStore, many_sides
 from tests.support.commands import HOSTILE, Collector, assert_inert, csv_rows, made_up
@@ -135,6 +136,7 @@ def test_wrong_names_are_rejected_with_what_to_do(call: Collector) -> None:
     for arguments, message in (
         (("--table", "speed"), "the metric speed is unknown; `collector schema --metrics` lists all"),
         (("--table", "iowait"), "the metric iowait is unknown; did you mean cpu_iowait_percent?"),
+        (("--table", "cost_per_run_eur"), "the metric cost_per_run_eur needs prices: add --prices FILE"),
         (("--rows", "device"), "--rows and --columns arrange --table; name its metrics: --table throughput"),
         (("--table", "throughput", "--rows", "color"), "--by color is unknown"),
     ):
@@ -144,6 +146,18 @@ def test_wrong_names_are_rejected_with_what_to_do(call: Collector) -> None:
     code, out, err = call("compare", "--table", "executed_flops_per_step")
     assert (code, out) == (1, "")
     assert "succeeded has executed_flops_per_step" in err
+
+
+def test_a_price_that_is_missing_is_named(store: SyntheticStore) -> None:
+    for name in ("a", "b"):
+        store.next_run(store.node(name, name))
+    (name,) = names = ["cost_per_run_usd"]
+    for platforms, lacking in (("ab", ""), ("a", "p.yaml has no entry for the platform b, only for a")):
+        entries = "\n".join(f"- {{platform: {each}, currency: USD, instance_hour: 2}}" for each in platforms)
+        matrix = tabulate(store.ask, Request(prices=parse_prices(entries.encode(), "p.yaml")), names, "workload")
+        assert [line.metric.name for line in matrix.lines] == [name]
+        assert matrix.unpriced == lacking
+        assert lacking in render(matrix).text
 
 
 def test_hostile_names_do_nothing_to_a_terminal(call: Collector, tmp_path: Path) -> None:
