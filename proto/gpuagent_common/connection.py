@@ -124,7 +124,10 @@ def read_token(path: Path) -> str:
         token = path.read_text().strip().partition("\n")[0].strip()
     except FileNotFoundError:
         raise
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        join = "collector tokens create agent --node NODE | gpuagent join HOST:PORT"
+        raise TokenError(f"{path} is no token file; give another by --token-file, or join: {join}") from None
+    except OSError as error:
         raise TokenError(f"cannot read the token file {path}: {error}") from error
     if not token:
         raise TokenError(f"the token file {path} is empty; delete it, and restart `collector serve` to make a new one")

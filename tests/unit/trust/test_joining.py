@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from gpuagent.cli.options import take_connection
 from gpuagent.delivery.joined import Joined, split
-from gpuagent_common.connection import DEFAULT_ADDRESS, TlsFiles, configuration_folder, default_token_file, read_token
+from gpuagent_common.connection import (
+    DEFAULT_ADDRESS,
+    TlsFiles,
+    TokenError,
+    configuration_folder,
+    default_token_file,
+    read_token,
+)
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
@@ -100,3 +107,11 @@ def test_any_text_is_a_token_with_certificates_or_is_refused(text: str) -> None:
     assert token
     assert token in text
     assert not certificates or certificates.startswith("-----BEGIN CERTIFICATE-----")
+
+
+def test_bytes_that_are_no_text_are_no_token_and_the_remedy_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "bin.tok"
+    path.write_bytes(b"\xff\xfe\x80")
+    path.chmod(0o600)
+    with pytest.raises(TokenError, match=r"bin\.tok is no token file; give another by --token-file, or join: "):
+        read_token(path)
