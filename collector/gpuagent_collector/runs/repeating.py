@@ -16,7 +16,7 @@ from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.runs.facets import JOINT
 from gpuagent_common.looks import FIRST_LOOK, RULE_LABEL, read_rule
 from gpuagent_common.naming import RESERVED_LABELS
-from gpuagent_common.program_name import name_programs, read_options
+from gpuagent_common.program_name import is_step_size, name_programs, read_options
 from gpuagent_common.text import harmless
 
 _ASKED = """
@@ -177,13 +177,19 @@ class Recorded:
 
 
 def _find_items_option(counts: Collection[float], commands: Iterable[Command]) -> str:
-    """Return the option of commands whose values are the items of their steps; '' where there is none."""
+    """Return the option of commands whose values are the items of their steps; '' where there is none.
+
+    Of runs without a throughput the items are unknown, so that an option of sizes may have further values.
+    """
     values: dict[str, set[str]] = defaultdict(set)
     for command in commands:
         for option, value in dict(read_options(command)).items():
             values[option].add(value)
     written = {f"{count:.15g}" for count in counts}
-    return next((option for option, of_option in values.items() if of_option == written), "")
+    for option, of_option in values.items():
+        if len(of_option) > 1 and (of_option == written or (is_step_size(option) and of_option > written)):
+            return option
+    return ""
 
 
 def write_parameters(parameters: Mapping[str, str]) -> list[str]:
@@ -246,7 +252,7 @@ def find_recorded(ask: Ask, run_ids: Iterable[str]) -> Recorded:
         steps |= {} if source.startswith("pattern ") else {"observe": True}
         steps |= {name: options[name] for name in ("pattern", "items_per_step") if options.get(name)}
     counts = {options["items_per_step"] for _, options in found if options.get("items_per_step")}
-    if len(counts) > 1 and (option := _find_items_option(counts, [read_words(row["command"]) for row in asked])):
+    if counts and (option := _find_items_option(counts, [read_words(row["command"]) for row in asked])):
         steps["items_per_step"] = option
     platform = _choose_platform(asked)
     words = ["--platform", platform] if platform else []

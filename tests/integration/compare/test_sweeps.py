@@ -302,16 +302,16 @@ def test_the_next_command_repeats_what_is_recorded_and_names_the_rest(
         assert ("--pattern" in answered.text) == (found == "pattern given" and detail is None)
 
 
-def test_items_that_an_option_had_are_counted_by_it_again(store: SyntheticStore) -> None:
+@pytest.mark.parametrize("found", [("32", "128"), ("128",)])  # of short runs no steps are found
+def test_items_that_an_option_had_are_counted_by_it_again(store: SyntheticStore, found: tuple[str, ...]) -> None:
     node = store.node("alder", "lab")
     for repeat, size in product(range(1, 4), ("32", "128")):
         words = [*PROGRAM, "--batch-size", size]
         run: dict[str, Any] = {"workload": "tr", "command": json.dumps(words), "parameters": {}, "repeat": repeat}
         ended = store.next_run(node, throughput=1000.0 + repeat, **run)
         detail = json.dumps({"pattern": None, "items_per_step": float(size)})
-        store.rows["run_events"].append(
-            {**ended, "event": "found", "name": "pattern steps", "rank": 0, "detail": detail}
-        )
+        event = {**ended, "event": "found", "name": "pattern steps", "rank": 0, "detail": detail}
+        store.rows["run_events"] += [event] if size in found else []
     planned = plan.render(plan.plan_repeats(store.ask, plan.Question()))
     assert "--items-per-step batch-size --vary batch-size=32,128" in (planned.next or "")
 
