@@ -515,7 +515,8 @@ def render(plan: Plan) -> Answer:
 def _next(plan: Plan) -> tuple[str | None, int, int]:
     """Return the command that makes the new runs, of how many commands of the first workload, and of how many not.
 
-    Of many commands it runs two that are undecided, or else the commonest two. None: it would be too long.
+    Of many commands it runs two that are undecided, or else the commonest two. None: it would be too long. Where each
+    platform has as many already, it is their comparison, of no command.
     """
     block, recorded, commands = plan.blocks[0].block, plan.recorded, plan.commands
     repeats, several = _repeats_of_node(plan), plan.blocks[1:]
@@ -529,10 +530,21 @@ def _next(plan: Plan) -> tuple[str | None, int, int]:
     if several:
         return recorded.workload_command(block.workload, plan.varied, repeats), 1, 0
     one_each = len({run.platform for run in block.runs}) > 1
+    if one_each and not plan.question.looks and _least_runs(plan) >= repeats:
+        question = plan.question
+        asked = {"--workload": block.workload, "--experiment": question.experiment, "--where": question.where}
+        return write_command("compare", asked), 0, 0
     for chosen in (commands[:1],) if one_each else (commands, _choose_commands(commands, plan, most=2)):
         if repeat := recorded.repeat_command(chosen, block.workload, repeats):
             return repeat, 1 if block.parameters else len(chosen), len(commands) - len(chosen)
     return None, 0, 0
+
+
+def _least_runs(plan: Plan) -> int:
+    """Return the runs of the commonest command on the platform that has the fewest of them."""
+    runs = plan.blocks[0].block.runs
+    number = Counter(run.platform for run in runs if run.command == plan.commands[0])
+    return min(number[platform] for platform in {run.platform for run in runs})
 
 
 def _choose_commands(commands: Sequence[Command], plan: Plan, most: int = _MOST_TESTED) -> Sequence[Command]:
@@ -686,14 +698,15 @@ def _say_next(plan: Plan) -> Iterator[str]:
     nodes, on, repeats = plan.recorded.nodes, _nodes_by_platform(plan), _repeats_of_node(plan)
     runs = repeats * min(on.values()) if len(on) > 1 else repeats
     effects = [each.least_effect(runs, plan.question) for each in plan.blocks]
-    if plan.output:
-        yield f"{plan.output} has the experiment."
-    if plan.recorded.lacking:
-        yield plan.recorded.lacking
+    written = f"{plan.output} has the experiment." if plan.output else ""
+    yield from filter(None, (written, plan.recorded.lacking))
     if None in effects:
         return
     effect = max(each or 0.0 for each in effects)
     least = f"{_share(effect)} or more"
+    if not made:
+        yield f"Each platform has {_least_runs(plan)} runs or more, and {runs} on each show {least}."
+        return
     is_launched = "collector launch " in command
     named = f"{len(nodes)} nodes" if nodes[_MOST_SPOKEN_NODES:] else " and ".join(", ".join(nodes).rsplit(", ", 1))
     new = f"The next command{f', run on {named},' if nodes and not is_launched else ''} makes"

@@ -419,6 +419,15 @@ def test_new_runs_are_of_the_platform_of_this_machine_that_has_the_fewest(store:
     assert all(name in beside for name in (other, "site"))
 
 
+def test_where_each_platform_has_the_runs_of_a_plan_they_are_compared(store: SyntheticStore) -> None:
+    for platform in ("cloud", "site"):
+        node = store.node(os.uname().nodename, platform)
+        for number in range(5):
+            store.next_run(node, workload="vgg16", throughput=1000.0 + number)
+    planned = plan.render(plan.plan_repeats(store.ask, plan.Question(effects=(0.2,))))
+    assert planned.next == "collector compare --workload vgg16"
+
+
 def test_new_runs_of_other_nodes_are_launched_there(store: SyntheticStore) -> None:
     for hostname, platform in (("elm", "lab"), ("oak", "lab"), ("ash", "cloud")):
         node = store.node(hostname, platform)
