@@ -49,6 +49,9 @@ def because_table(because: Because) -> Table:
     return Table(columns, because.parts, about=about)
 
 
+_OTHER_COLORS = 6
+
+
 def because_panel(because: Because, sides: Sequence[str]) -> Panel:
     """Return a waterfall: a bar for the baseline, one for each part that leads on from there, one for the other side.
 
@@ -58,7 +61,9 @@ def because_panel(because: Because, sides: Sequence[str]) -> Panel:
     scale = notation([first, last], because.unit)
 
     def whole(side: str, value: float) -> Bar:
-        return Bar(side, scale.write(value), 0.0, value / scale.divisor, sides.index(side))
+        # The first colour is the baseline's alone, also where there are more sides than colours.
+        place = sides.index(side)
+        return Bar(side, scale.write(value), 0.0, value / scale.divisor, place and 1 + (place - 1) % _OTHER_COLORS)
 
     bars = [whole(because.baseline, first)]
     for part in because.parts:

@@ -191,8 +191,10 @@ class Layout:
     def options(self) -> tuple[str, Mapping[str, str]]:
         """Several options, and each side's values of them; '' and nothing where the sides differ in something else."""
         if self.facet.joined:
-            named = JOINT.join(part.option for part in self.facet.joined if part.option)
-            return (named, {side: side for side in self.sides}) if named else ("", {})
+            if not any(part.option for part in self.facet.joined):
+                return "", {}
+            named = JOINT.join(part.option or part.spoken for part in self.facet.joined)
+            return named, {side: side for side in self.sides}
         commands = [[run.command for run in self.runs_of(side)] for side in self.sides]
         found = differing_arguments(commands) if self.facet.name == "command" else []
         given = all(name and len(of_side) == 1 and of_side[0] != NOT_GIVEN for name, each in found for of_side in each)
