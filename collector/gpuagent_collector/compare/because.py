@@ -188,7 +188,9 @@ def find_because(
             continue
         what = "item" if of == "step" and _divide_by_items(times, figures, block, facts) else of
         pairs = None if unpaired else _find_pairs(runs, cells, alpha)
-        first, second = map(_shares, times)
+        # The parts are those of the runs with readings, and their sums the medians of all runs.
+        wholes = [_known_seconds(cell.runs, base, facts, by_item=what == "item") for cell in cells]
+        first, second = (_shares(of_side, median(whole)) for of_side, whole in zip(times, wholes, strict=True))
         parts = []
         for name in KINDS:
             # Those that are nothing on both sides are left out.
@@ -410,12 +412,20 @@ def _shift_of(name: str, times: Sequence[Times], pairs: Sequence[Rows] | None, *
     return estimate_shift(before, after, pairs is not None, alpha=alpha, scale=Scale.DIFFERENCE)
 
 
-def _shares(times: Times) -> dict[str, float]:
-    """Return the median of the times, divided by the medians of the shares: one odd run does not count for all."""
+def _known_seconds(runs: Sequence[Run], base: str, facts: Facts, *, by_item: bool) -> Floats:
+    """Return the time of each run that has one, of a step, an item or all of it."""
+    seconds = facts.column(runs, base)
+    if by_item:
+        items = seconds * facts.column(runs, "throughput")
+        seconds = seconds[items > 0] / items[items > 0]
+    return seconds[seconds > 0]
+
+
+def _shares(times: Times, whole: float) -> dict[str, float]:
+    """Return a whole time, divided by the medians of the shares: one odd run does not count for all."""
     totals: Floats = sum(times.values(), np.array(0.0))
     shares = {name: median(seconds / totals) for name, seconds in times.items()}
-    middle, whole = median(totals), sum(shares.values())
-    return {name: middle * share / whole for name, share in shares.items()}
+    return {name: whole * share / sum(shares.values()) for name, share in shares.items()}
 
 
 _MOST_SPOKEN = 3
