@@ -6,6 +6,7 @@ import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from itertools import combinations, compress
 from math import ceil, expm1, log, prod
@@ -30,7 +31,7 @@ from gpuagent_collector.present.answer import Answer, Caveat, Section, join_sent
 from gpuagent_collector.present.files import appearing
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table, data_table
-from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.query.ask import Ask, literal
 from gpuagent_collector.runs.arguments import USUAL_REPEATS, Command, differing_arguments, in_order
 from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, Layout, first_few, match_runs, tell_apart
 from gpuagent_collector.runs.columns import Floats
@@ -530,9 +531,11 @@ def _next(plan: Plan) -> tuple[str | None, int, int]:
     if several:
         return recorded.workload_command(block.workload, plan.varied, repeats), 1, 0
     one_each = len({run.platform for run in block.runs}) > 1
-    if one_each and not plan.question.looks and _least_runs(plan) >= repeats:
-        question = plan.question
-        asked = {"--workload": block.workload, "--experiment": question.experiment, "--where": question.where}
+    newest = _find_newest(plan)
+    if one_each and not plan.question.looks and min(map(len, newest.values())) >= repeats:
+        names = sorted({runs[0].experiment or "" for runs in newest.values()})
+        where = f"experiment IN ({', '.join(map(literal, names))})" if all(names) and not plan.question.where else None
+        asked = {"--workload": block.workload, "--where": plan.question.where or where}
         return write_command("compare", asked), 0, 0
     for chosen in (commands[:1],) if one_each else (commands, _choose_commands(commands, plan, most=2)):
         if repeat := recorded.repeat_command(chosen, block.workload, repeats):
@@ -540,11 +543,16 @@ def _next(plan: Plan) -> tuple[str | None, int, int]:
     return None, 0, 0
 
 
-def _least_runs(plan: Plan) -> int:
-    """Return the runs of the commonest command on the platform that has the fewest of them."""
+def _find_newest(plan: Plan) -> Mapping[str | None, Sequence[Run]]:
+    """Return the runs of the commonest command on each platform, of its newest experiment."""
     runs = plan.blocks[0].block.runs
-    number = Counter(run.platform for run in runs if run.command == plan.commands[0])
-    return min(number[platform] for platform in {run.platform for run in runs})
+    newest: dict[str | None, list[Run]] = {run.platform: [] for run in runs}
+    of_command = [run for run in runs if run.command == plan.commands[0]]
+    for run in sorted(of_command, key=lambda run: run.started_at or datetime.min, reverse=True):  # noqa: DTZ901
+        found = newest[run.platform]
+        if not found or found[0].experiment == run.experiment:
+            found.append(run)
+    return newest
 
 
 def _choose_commands(commands: Sequence[Command], plan: Plan, most: int = _MOST_TESTED) -> Sequence[Command]:
@@ -705,7 +713,7 @@ def _say_next(plan: Plan) -> Iterator[str]:
     effect = max(each or 0.0 for each in effects)
     least = f"{_share(effect)} or more"
     if not made:
-        yield f"Each platform has {_least_runs(plan)} runs or more, and {runs} on each show {least}."
+        yield f"Each platform has {runs} new runs or more, which show {least}."
         return
     is_launched = "collector launch " in command
     named = f"{len(nodes)} nodes" if nodes[_MOST_SPOKEN_NODES:] else " and ".join(", ".join(nodes).rsplit(", ", 1))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -419,13 +420,19 @@ def test_new_runs_are_of_the_platform_of_this_machine_that_has_the_fewest(store:
     assert all(name in beside for name in (other, "site"))
 
 
-def test_where_each_platform_has_the_runs_of_a_plan_they_are_compared(store: SyntheticStore) -> None:
+@pytest.mark.parametrize(("repeats", "is_enough"), [(5, True), (2, False)])
+def test_where_each_platform_has_the_new_runs_of_a_plan_they_are_compared(
+    store: SyntheticStore, repeats: int, is_enough: bool
+) -> None:
     for platform in ("cloud", "site"):
         node = store.node(os.uname().nodename, platform)
-        for number in range(5):
-            store.next_run(node, workload="vgg16", throughput=1000.0 + number)
+        for experiment, number in product(("old", f"new-{platform}"), range(5)):
+            if experiment == "old" or number < repeats:
+                run = {"workload": "vgg16", "experiment": experiment, "repeat": number + 1}
+                store.next_run(node, throughput=1000.0 + number, **run)
     planned = plan.render(plan.plan_repeats(store.ask, plan.Question(effects=(0.2,))))
-    assert planned.next == "collector compare --workload vgg16"
+    asked = """collector compare --workload vgg16 --where "experiment IN ('new-cloud', 'new-site')\""""
+    assert (shlex.split(planned.next or "") == shlex.split(asked)) is is_enough
 
 
 def test_new_runs_of_other_nodes_are_launched_there(store: SyntheticStore) -> None:
