@@ -397,11 +397,7 @@ def _among_own(peers: Peers) -> str:
     scale = notation([place.value], _unit(place, peers))
     low, high = scale.write_bare(min(place.own)), scale.write(max(place.own))
     among = f"{low} to {high}" if place.own[1:] else high
-    # Not "15.7 to 16.0; 15.7 is outside".
-    bounds = map(scale.write, (min(place.own), max(place.own)))
-    is_within = min(place.own) <= place.value <= max(place.own) or scale.write(place.value) in bounds
-    where = "within that" if is_within else "outside of that"
-    return f"{runs}, whose {spoken(place.metric, None)} is {among}; {scale.write(place.value)} is {where}."
+    return f"{runs}, whose {spoken(place.metric, None)} is {among}; here it is {scale.write(place.value)}."
 
 
 def render(peers: Peers) -> Answer:

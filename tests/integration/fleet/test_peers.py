@@ -110,8 +110,8 @@ def test_the_only_peer_is_named_and_the_runs_of_the_own_node_are_beside_it(tmp_p
             store.next_run(node, throughput=rate)
         fast, rounded = (answer(find_peers(store.ask, Request(name=name))) for name in ("run-2", "run-4"))
     assert "700 items/s is lower than its only peer, oak on cloud (the newest of 2 runs), too few for a range." in fast
-    assert "2 other such runs, whose throughput is 680 to 680 items/s; 700 items/s is outside of that." in fast
-    assert "680 to 700 items/s; 680 items/s is within" in rounded
+    assert "2 other such runs, whose throughput is 680 to 680 items/s; here it is 700 items/s." in fast
+    assert "680 to 700 items/s; here it is 680 items/s" in rounded
 
 
 def test_runs_whose_throughput_has_another_unit_are_no_peers(tmp_path: Path) -> None:
@@ -148,8 +148,8 @@ def test_without_other_nodes_a_run_is_placed_among_those_of_its_own(tmp_path: Pa
         for rate in (1000.0, 1200.0, 1100.0):
             store.next_run(node, throughput=rate)
         within, beyond = find_peers(store.ask, Request()), find_peers(store.ask, Request(name="run-1"))
-    assert "2 other such runs, whose throughput is 1,000 to 1,200 items/s; 1,100 items/s is within" in answer(within)
-    assert "1,000 to 1,100 items/s; 1,200 items/s is outside" in answer(beyond)
+    assert "2 other such runs, whose throughput is 1,000 to 1,200 items/s; here it is 1,100 items/s" in answer(within)
+    assert "1,000 to 1,100 items/s; here it is 1,200 items/s" in answer(beyond)
 
 
 def test_rates_that_a_workload_reports_are_figures_but_not_those_of_each_size(store: SyntheticStore) -> None:
