@@ -36,11 +36,13 @@ from gpuagent_collector.runs.cells import Block, Layout, LeftOut, choose_sides, 
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import Facet, can_name, find_facet
 from gpuagent_collector.runs.find import Choice, find_work, median_run
+from gpuagent_collector.runs.like import like_key
 from gpuagent_collector.runs.parts import Parts, load_parts
 from gpuagent_collector.runs.releases import EVENTS, find_releases, load_states
 from gpuagent_collector.runs.repeating import repeat_layout
 from gpuagent_collector.runs.series import CHARTS, Course, load_courses
 from gpuagent_collector.runs.specs import SpecRow, spec_rows
+from gpuagent_collector.runs.words import write_command
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import MisuseError
 
@@ -417,6 +419,23 @@ def _hold_units(layout: Layout, facts: Facts) -> Layout:
     return replace(layout, sides=sides, blocks=tuple(blocks), left_out=tuple(left_out))
 
 
+def _compare_platforms(ask: Ask, layout: Layout, request: Request) -> str | None:
+    """Return the command that compares an experiment's only side with like runs on other platforms; None: none are."""
+    if len(layout.sides) > 1 or not request.experiment or request.where:
+        return None
+    run = layout.runs[0]
+    alike = like_key(run, *_OF_PLATFORMS)
+    others = find_work(ask, find_facet("platform"), workload=run.workload, experiment=None)
+    others = [each for each in others if each.platform != run.platform and each.status == "succeeded"]
+    if any(like_key(other, *_OF_PLATFORMS) == alike for other in others):
+        return write_command("compare", {"--workload": run.workload})
+    return None
+
+
+# What follows from a platform.
+_OF_PLATFORMS = ("platform", "device", "node_count")
+
+
 def compare(ask: Ask, request: Request) -> Comparison:
     """Compare as requested, or describe the only side that there is.
 
@@ -489,7 +508,11 @@ def compare(ask: Ask, request: Request) -> Comparison:
         specs=specs,
         caveats=find_caveats(evidence),
         needed=needed,
-        again=repeat_layout(ask, layout, needed.repeats if needed else None) if is_repeatable else None,
+        again=(
+            _compare_platforms(ask, layout, request) or repeat_layout(ask, layout, needed.repeats if needed else None)
+        )
+        if is_repeatable
+        else None,
         courses=tuple(courses),
         parts=load_parts(ask, [run for run in runs if run.run_id in facts.metrics], facts, request.each)
         if request.each

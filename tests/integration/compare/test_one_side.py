@@ -3,6 +3,7 @@
 import json
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,18 @@ def test_after_one_command_on_two_platforms_the_next_compares_the_platforms(stor
     alternate(store, first=run, second=run)
     comparison = compared(store, by="command")
     assert find_next(comparison) == "collector compare --by platform --workload train.py"
+
+
+@pytest.mark.parametrize(("other", "platforms"), [("train", True), ("test", False)])
+def test_after_an_experiment_of_one_platform_the_next_compares_like_runs_of_others(
+    store: SyntheticStore, other: str, platforms: bool
+) -> None:
+    made: dict[str, Any] = {"workload": "a.py", "parameters": {}}
+    of_other = {**made, "experiment": "two", "command": json.dumps(["python", "a.py", other])}
+    of_one = {**made, "experiment": "one", "command": json.dumps(["python", "a.py", "train"])}
+    alternate(store, first=of_one, second=of_other)
+    found = find_next(compared(store, by="command", experiment="one"))
+    assert (found == "collector compare --workload a.py") is platforms
 
 
 def test_a_side_without_any_figure_is_still_shown(store: SyntheticStore) -> None:
