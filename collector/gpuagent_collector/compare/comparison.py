@@ -419,21 +419,26 @@ def _hold_units(layout: Layout, facts: Facts) -> Layout:
     return replace(layout, sides=sides, blocks=tuple(blocks), left_out=tuple(left_out))
 
 
-def _compare_platforms(ask: Ask, layout: Layout, request: Request) -> str | None:
-    """Return the command that compares an experiment's only side with like runs on other platforms; None: none are."""
-    if len(layout.sides) > 1 or not request.experiment or request.where:
-        return None
-    run = layout.runs[0]
-    alike = like_key(run, *_OF_PLATFORMS)
-    others = find_work(ask, find_facet("platform"), workload=run.workload, experiment=None)
-    others = [each for each in others if each.platform != run.platform and each.status == "succeeded"]
-    if any(like_key(other, *_OF_PLATFORMS) == alike for other in others):
-        return write_command("compare", {"--workload": run.workload})
-    return None
-
-
 # What follows from a platform.
 _OF_PLATFORMS = ("platform", "device", "node_count")
+
+
+def _find_again(ask: Ask, layout: Layout, request: Request, repeats: int | None) -> str | None:
+    """Return the command that makes so many more runs, or compares an experiment's only side with other platforms.
+
+    None: it is unknown, or the runs are no repeats.
+    """
+    is_one = len(layout.sides) == 1
+    if layout.facet.describes or (is_one and layout.facet.name in ("all", "run")):
+        return None
+    if is_one and request.experiment and not request.where:
+        run = layout.runs[0]
+        alike = like_key(run, *_OF_PLATFORMS)
+        for other in find_work(ask, find_facet("platform"), workload=run.workload, experiment=None):
+            is_elsewhere = other.platform != run.platform and other.status == "succeeded"
+            if is_elsewhere and like_key(other, *_OF_PLATFORMS) == alike:
+                return write_command("compare", {"--workload": run.workload})
+    return repeat_layout(ask, layout, repeats)
 
 
 def compare(ask: Ask, request: Request) -> Comparison:
@@ -495,8 +500,6 @@ def compare(ask: Ask, request: Request) -> Comparison:
         named=request.values,
         needed=needed,
     )
-    is_alone = len(layout.sides) == 1 and layout.facet.name in ("all", "run")
-    is_repeatable = not layout.facet.describes and not is_alone
     # Of one argument alone nothing is said about the others.
     is_of_several = len(facet.parts) > 1 or facet.argument == ""
     return Comparison(
@@ -508,11 +511,7 @@ def compare(ask: Ask, request: Request) -> Comparison:
         specs=specs,
         caveats=find_caveats(evidence),
         needed=needed,
-        again=(
-            _compare_platforms(ask, layout, request) or repeat_layout(ask, layout, needed.repeats if needed else None)
-        )
-        if is_repeatable
-        else None,
+        again=_find_again(ask, layout, request, needed.repeats if needed else None),
         courses=tuple(courses),
         parts=load_parts(ask, [run for run in runs if run.run_id in facts.metrics], facts, request.each)
         if request.each
