@@ -255,16 +255,14 @@ class Environment(ABC):
         """Return why the job failed; None: its exit code is all that is known."""
         if reason := self.explain_own(ending):
             return reason
-        is_killed = self.exit_code(ending.exit_code) == _SIGKILL
         limit = "memory" if ending.memory_bytes is None else ending.memory_limit
-        if is_killed and ending.has_oom_kill:
-            return f"{limit} ran out, and the kernel ended it"
-        if ending.memory_bytes is None:
-            return None
-        if is_killed:
-            # Nobody reports it, but hardly anything else sends this signal.
-            return f"ended by signal 9, probably because {limit} ran out"
-        return f"the kernel ended a process, probably because {limit} ran out" if ending.has_oom_kill else None
+        # Never certain: the count is the whole node's, so that the process that it counts may be another's.
+        if self.exit_code(ending.exit_code) == _SIGKILL:
+            if ending.has_oom_kill or ending.memory_bytes is not None:
+                return f"ended by signal 9, probably because {limit} ran out"
+        elif ending.has_oom_kill and ending.memory_bytes is not None:
+            return f"the kernel ended a process, probably because {limit} ran out"
+        return None
 
     def explain_own(self, ending: Ending) -> str | None:  # noqa: ARG002
         """Return why the job failed, as far as this environment reports it."""
