@@ -392,7 +392,7 @@ def _untested(history: History, title: str) -> str:
         nodes = first_few([one.node for one in history.same_work])
         places = f"each of {' and '.join(nodes.rsplit(', ', 1))}" if history.same_work[1:] else nodes
         of = " of the first setting" if history.first_work[1:] else ""
-        follows.append(f"The next command makes {counted(missing or 0, 'more run')}{of} on {places}.")
+        follows.append(f"The next command asks a collector for {counted(missing or 0, 'more run')}{of} on {places}.")
     elif command and missing:
         lacks = "missing run" if missing == 1 else f"{missing} missing runs"
         follows.append(f"The next command{there} makes the {lacks} of the first setting.")

@@ -717,7 +717,9 @@ def _say_next(plan: Plan) -> Iterator[str]:
         return
     is_launched = "collector launch " in command
     named = f"{len(nodes)} nodes" if nodes[_MOST_SPOKEN_NODES:] else " and ".join(", ".join(nodes).rsplit(", ", 1))
-    new = f"The next command{f', run on {named},' if nodes and not is_launched else ''} makes"
+    new = f"The next command{f', run on {named},' if nodes else ''} makes"
+    if is_launched:
+        new = "The next command asks a collector for"
     of = _of_which(plan, made, left_out)
     if plan.question.looks:
         yield f"{new} up to {runs} runs a side{of}{_say_looks(plan, runs, effect)}"

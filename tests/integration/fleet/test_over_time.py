@@ -109,7 +109,8 @@ def test_of_several_settings_a_history_makes_the_runs_that_the_first_lacks(
         rendered = render(study_history(store.ask, HistoryRequest()))
     # By its agent, since it is not this node.
     assert rendered.next == f"collector launch --on node=spruce --repeat {missing} --wait --name tools -- a file"
-    assert rendered.text.endswith(f"The next command makes {missing} more runs of the first setting on spruce.")
+    asked = f"asks a collector for {missing} more runs of the first setting on spruce."
+    assert rendered.text.endswith(f"The next command {asked}")
 
 
 def test_a_change_has_the_warnings_of_its_own_runs(tmp_path: Path) -> None:
