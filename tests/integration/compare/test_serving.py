@@ -348,7 +348,7 @@ def test_of_several_settings_a_plan_repeats_each(store: SyntheticStore) -> None:
     assert planned.next
     assert planned.next.startswith("collector plan serve-load -o plan.yaml && collector launch plan.yaml ")
     assert planned.next.endswith("--on node=spruce --wait")
-    assert "asks a collector for 20 runs of each setting on spruce; with as many on the other side they show" in planned.text
+    assert "asks a collector for 20 runs of each setting on spruce; with as many on the other side" in planned.text
 
 
 def test_users_who_wait_for_their_answers_leave_the_throughput_to_the_server(store: SyntheticStore) -> None:
