@@ -121,16 +121,16 @@ def read_token(path: Path) -> str:
         # Before it is read: another user's pipe would hold up who reads it.
         if is_open_to_others(path.stat()):
             raise TokenError(f"the token file {path} can be read by others; run: chmod 600 {path}")
-        token = path.read_text().strip().partition("\n")[0].strip()
+        token = path.read_text(errors="replace").strip().partition("\n")[0].strip()
     except FileNotFoundError:
         raise
-    except UnicodeDecodeError:
-        join = "collector tokens create agent --node NODE | gpuagent join HOST:PORT"
-        raise TokenError(f"{path} is no token file; give another by --token-file, or join: {join}") from None
     except OSError as error:
         raise TokenError(f"cannot read the token file {path}: {error}") from error
     if not token:
         raise TokenError(f"the token file {path} is empty; delete it, and restart `collector serve` to make a new one")
+    if not (token.isascii() and token.isprintable()):
+        join = "collector tokens create agent --node NODE | gpuagent join HOST:PORT"
+        raise TokenError(f"{path} is no token file; give another by --token-file, or join: {join}")
     return token
 
 

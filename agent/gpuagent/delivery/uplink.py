@@ -50,10 +50,15 @@ class Access:
         return open_aio_channel(self.address, self.tls, options)
 
     def explain(self, error: grpc.aio.AioRpcError) -> str | None:
-        """Return the cause of a failed call and its remedy; None: the call was cancelled. It may open a connection."""
+        """Return the cause of a failed call and its remedy; None: cancelled, or known at the next attempt only.
+
+        It may open a connection.
+        """
         code, details = error.code(), error.details() or ""
         match code:
             case grpc.StatusCode.CANCELLED:
+                return None
+            case grpc.StatusCode.INTERNAL if details == _LOST_ANSWER:
                 return None
             case grpc.StatusCode.UNAUTHENTICATED:
                 join = f"collector tokens create agent --node NODE | gpuagent join {self.address}"
@@ -72,6 +77,8 @@ class Access:
 
 _LOG = logging.getLogger(__name__)
 
+# What gRPC reports in place of a refusal that arrives while the agent still speaks.
+_LOST_ANSWER = "Internal error from Core"
 _FIRST_RETRY_SECONDS = 0.5
 _LAST_RETRY_SECONDS = 30.0
 

@@ -109,9 +109,10 @@ def test_any_text_is_a_token_with_certificates_or_is_refused(text: str) -> None:
     assert not certificates or certificates.startswith("-----BEGIN CERTIFICATE-----")
 
 
-def test_bytes_that_are_no_text_are_no_token_and_the_remedy_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"\xff\xfe\x80", bytes(40), "clé".encode(), b"a\tb"])
+def test_bytes_that_no_header_carries_are_no_token_and_the_remedy_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "bin.tok"
-    path.write_bytes(b"\xff\xfe\x80")
+    path.write_bytes(content)
     path.chmod(0o600)
     with pytest.raises(TokenError, match=r"bin\.tok is no token file; give another by --token-file, or join: "):
         read_token(path)
