@@ -270,24 +270,28 @@ def _written(parts: Sequence[Part], *, wide: bool, whole: bool, rows: int | None
             yield f"… {counted(len(rest), 'more row')}"
 
 
+# Characters of the name of a side: a line of text goes on in the next one, a row of a table does not.
+_MOST_IN_TEXT = 56
+_MOST_IN_TABLE = 40
+
+
 def shorten_sides(sections: Sequence[Section], sides: Sequence[str], *, cut: bool = True) -> list[Section]:
     """Return a document with short names of sides, but not in remedies or, for commands, in backquotes."""
-    write = shortening(sides, cut=cut)
-    if write is None:
-        return list(sections)
-    return [Section(write(section.heading), [_cut(part, write) for part in section.parts]) for section in sections]
+    write = shortening(sides, _MOST_IN_TEXT if cut else None)
+    in_table = shortening(sides, _MOST_IN_TABLE if cut else None)
 
+    def shorten_part(part: Part) -> Part:
+        match part:
+            case str():
+                return write(part)
+            case Bullets():
+                return Bullets(points=tuple((write(text), remedy) for text, remedy in part.points))
+            case Grid():
+                rows = tuple(tuple(map(in_table, row)) for row in part.rows)
+                return replace(part, header=tuple(map(in_table, part.header)), rows=rows)
+        return part
 
-def _cut(part: Part, write: Callable[[str], str]) -> Part:
-    match part:
-        case str():
-            return write(part)
-        case Bullets():
-            return Bullets(points=tuple((write(text), remedy) for text, remedy in part.points))
-        case Grid():
-            rows = tuple(tuple(map(write, row)) for row in part.rows)
-            return replace(part, header=tuple(map(write, part.header)), rows=rows)
-    return part
+    return [Section(write(section.heading), [*map(shorten_part, section.parts)]) for section in sections]
 
 
 def without_charts(sections: Iterable[Section]) -> Iterator[Section]:

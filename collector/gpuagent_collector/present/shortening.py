@@ -59,22 +59,20 @@ def _cut(text: str, before: int, most: int) -> str:
     return f"{text[:head]}{CUT}{rest}"
 
 
-# Of the name of a side.
-_MOST_CHARACTERS = 40
+def shortening(sides: Sequence[str], most: int | None = None) -> Callable[[str], str]:
+    """Return what shortens names of sides longer than 40 in a text, but not in commands, in backquotes.
 
-
-def shortening(sides: Sequence[str], *, cut: bool = True) -> Callable[[str], str] | None:
-    """Return what shortens long names of sides in a text, but not in commands, in backquotes; None: none is long.
-
-    Of long command lines, the words that differ are left; `cut` cuts what is longer than a screen has room for.
+    Of long command lines, the words that differ are left; of more than `most` characters a part is cut.
     """
     telling = list(sides)
-    if any(len(side) > _MOST_CHARACTERS for side in sides) and all(" -" in side for side in sides):
+    if any(len(side) > _LONG for side in sides) and all(" -" in side for side in sides):
         telling = differing_words(sides)  # of command lines
-    shortened = dict(zip(sides, shorten(telling, _MOST_CHARACTERS) if cut else telling, strict=True))
+    shortened = dict(zip(sides, shorten(telling, most) if most else telling, strict=True))
     # The longest first: one name may begin another.
     names = sorted((side for side in shortened if shortened[side] != side), key=len, reverse=True)
-    if not names:
-        return None
     pattern = re.compile("|".join([*map(re.escape, names), "`[^`]*`"]))
     return lambda text: pattern.sub(lambda found: shortened.get(found[0], found[0]), text)
+
+
+# Characters of the name of a side that is written as it is.
+_LONG = 40
