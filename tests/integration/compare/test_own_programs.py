@@ -10,8 +10,9 @@ import pytest
 
 from gpuagent.experiment.file import parse_experiment
 from gpuagent.runs.events import EventTailer
-from gpuagent_collector.answers.plan import Question, answer_plan, plan_repeats, write_experiment
+from gpuagent_collector.answers.plan import answer_plan, write_experiment
 from gpuagent_collector.answers.plan import render as render_plan
+from gpuagent_collector.answers.plan_needs import Question, plan_repeats
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.errors import NothingToCompareError

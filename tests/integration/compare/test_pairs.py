@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gpuagent_collector.answers.plan import Question, plan_repeats
 from gpuagent_collector.answers.plan import answer as answer_plan
 from gpuagent_collector.answers.plan import render as render_plan
+from gpuagent_collector.answers.plan_needs import Question, plan_repeats
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.document import render

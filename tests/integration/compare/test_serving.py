@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpuagent_collector.answers.plan import Question, plan_repeats
 from gpuagent_collector.answers.plan import render as render_plan
+from gpuagent_collector.answers.plan_needs import Question, plan_repeats
 from gpuagent_collector.answers.serving import answer, answer_serving, find_caveats, render
 from gpuagent_collector.answers.serving_curves import Study, choose_study, study_serving
 from gpuagent_collector.compare.comparison import Request, compare

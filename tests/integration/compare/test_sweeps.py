@@ -12,6 +12,7 @@ import pytest
 from gpuagent.experiment.file import parse_experiment
 from gpuagent.experiment.plan import trials
 from gpuagent_collector.answers import history, plan
+from gpuagent_collector.answers.plan_needs import Question, plan_repeats
 from gpuagent_collector.answers.show import render as render_showing
 from gpuagent_collector.answers.show import study_show
 from gpuagent_collector.answers.why import plan_ladder, render_settled, write_experiment
@@ -291,7 +292,7 @@ def test_the_next_command_repeats_what_is_recorded_and_names_the_rest(
         event = {**ended, "event": "found", "name": found, "rank": 0, "detail": detail and json.dumps(detail)}
         store.rows["run_events"] += [event] if found else []
     options = f"--label team=x --environment docker:w:1 --name tr {option}"
-    planned = plan.render(plan.plan_repeats(store.ask, plan.Question()))
+    planned = plan.render(plan_repeats(store.ask, Question()))
     past = history.render(history.study_history(store.ask, history.Request()))
     # A history goes on where it was made, a new experiment varies the commands.
     for answered, words in (
@@ -313,7 +314,7 @@ def test_items_that_an_option_had_are_counted_by_it_again(store: SyntheticStore,
         detail = json.dumps({"pattern": None, "items_per_step": float(size)})
         event = {**ended, "event": "found", "name": "pattern steps", "rank": 0, "detail": detail}
         store.rows["run_events"] += [event] if size in found else []
-    planned = plan.render(plan.plan_repeats(store.ask, plan.Question()))
+    planned = plan.render(plan_repeats(store.ask, Question()))
     assert "--items-per-step batch-size --vary batch-size=32,128" in (planned.next or "")
 
 
@@ -323,7 +324,7 @@ def test_a_built_in_workload_is_repeated_with_the_parameters_that_it_was_given(s
     asked: dict[str, Any] = {"workload": "vgg16", "parameters": {"ranks": 4, "seed": 1}, "command": json.dumps(command)}
     for repeat in range(1, 4):
         store.next_run(node, experiment="e", repeat=repeat, throughput=1000.0 + repeat, **asked)
-    planned = plan.render(plan.plan_repeats(store.ask, plan.Question()))
+    planned = plan.render(plan_repeats(store.ask, Question()))
     past = history.render(history.study_history(store.ask, history.Request()))
     for answered in (planned, past):
         assert answered.next
@@ -334,11 +335,11 @@ def test_runs_that_are_all_equal_are_planned_too(store: SyntheticStore) -> None:
     node = store.node("elm", "lab")
     for repeat in range(1, 6):
         store.next_run(node, workload="vgg16", experiment="e", repeat=repeat, throughput=1000.0)
-    assert plan.render(plan.plan_repeats(store.ask, plan.Question())).text
+    assert plan.render(plan_repeats(store.ask, Question())).text
 
 
 def test_more_repeats_never_have_fewer_looks() -> None:
-    question = plan.Question(looks=(8, 9, 10, 11, 12))
+    question = Question(looks=(8, 9, 10, 11, 12))
     assert question.level(13) <= question.level(12)
 
 
@@ -350,7 +351,7 @@ def test_runs_with_planned_looks_are_planned_with_looks(store: SyntheticStore, e
         labels = '{"until": "5% at 8,12"}'
         run_program(store, node, "--batch-size", batch, throughput=rate, repeat=repeat, labels=labels)
     found = compared(store, by="command")
-    planned = plan.plan_repeats(store.ask, plan.Question(effects=(effect,)))
+    planned = plan_repeats(store.ask, Question(effects=(effect,)))
     needed = planned.blocks[0].needs[0].as_seen[0] or 0
     assert (needed > 12) == (effect == 0.01)
     rendered = plan.render(planned)
@@ -364,7 +365,7 @@ def test_runs_with_planned_looks_are_planned_with_looks(store: SyntheticStore, e
         assert "--rounds 12 --until 5% " in rendered.next
     # A bench with fewer rounds refuses to stop early.
     assert "--until" not in str(planned.recorded.repeat_command(planned.commands, "train.py", 8))
-    one_side = plan.render(plan.plan_repeats(store.ask, plan.Question(where="list_contains(command::VARCHAR[], '32')")))
+    one_side = plan.render(plan_repeats(store.ask, Question(where="list_contains(command::VARCHAR[], '32')")))
     assert "planned look" not in one_side.text + str(one_side.next)
 
 
@@ -375,7 +376,7 @@ def test_a_built_in_workload_with_planned_looks_is_varied_again(store: Synthetic
         asked: dict[str, Any] = {"parameters": {"steps": steps, "seed": 1}, "command": json.dumps(command)}
         rate = 1000.0 * store.chance.gauss(1, 0.01)
         store.next_run(node, experiment="e", repeat=repeat, throughput=rate, labels='{"until": "5% at 8,12"}', **asked)
-    planned = plan.render(plan.plan_repeats(store.ask, plan.Question()))
+    planned = plan.render(plan_repeats(store.ask, Question()))
     assert planned.next == "gpuagent bench --rounds 12 mnist --vary steps=20,100 --platform lab --until 5%"
 
 
@@ -388,7 +389,7 @@ def test_a_plan_promises_no_more_than_the_rule_by_which_its_runs_stop(
         rate = 1000.0 * store.chance.gauss(1, scatter)
         labels = '{"until": "5% at 8,12"}'
         run_program(store, node, "--batch-size", batch, throughput=rate, repeat=repeat, labels=labels)
-    planned = plan.plan_repeats(store.ask, plan.Question())
+    planned = plan_repeats(store.ask, Question())
     (block,) = planned.blocks
     expected = block.expected_width(12, planned.question)
     (test,) = compared(store, by="command").figures.tests
@@ -414,7 +415,7 @@ def test_new_runs_are_of_the_platform_of_this_machine_that_has_the_fewest(store:
         node = store.node(os.uname().nodename, platform)
         for number in range(runs):
             store.next_run(node, workload="vgg16", throughput=1000.0 + number)
-    planned = plan.render(plan.plan_repeats(store.ask, plan.Question(effects=(0.2,))))
+    planned = plan.render(plan_repeats(store.ask, Question(effects=(0.2,))))
     assert planned.next == "gpuagent bench --rounds 4 vgg16 --platform cloud"
     *_, beside = planned.text.partition("4 runs on cloud")
     assert all(name in beside for name in (other, "site"))
@@ -430,7 +431,7 @@ def test_where_each_platform_has_the_new_runs_of_a_plan_they_are_compared(
             if experiment == "old" or number < repeats:
                 run = {"workload": "vgg16", "experiment": experiment, "repeat": number + 1}
                 store.next_run(node, throughput=1000.0 + number, **run)
-    planned = plan.render(plan.plan_repeats(store.ask, plan.Question(effects=(0.2,))))
+    planned = plan.render(plan_repeats(store.ask, Question(effects=(0.2,))))
     asked = """collector compare --workload vgg16 --where "experiment IN ('new-cloud', 'new-site')\""""
     assert (shlex.split(planned.next or "") == shlex.split(asked)) is is_enough
 
@@ -443,10 +444,10 @@ def test_new_runs_of_other_nodes_are_launched_there(store: SyntheticStore) -> No
     there = "collector launch vgg16 --on node=elm --on node=oak --all --repeat"
     past = history.render(history.study_history(store.ask, history.Request()))
     assert past.next == f"{there} 6 --cpus 2 --wait"
-    planned = plan.render(plan.plan_repeats(store.ask, plan.Question(effects=(0.01,))))
+    planned = plan.render(plan_repeats(store.ask, Question(effects=(0.01,))))
     everywhere = "collector launch vgg16 --on node=ash --on node=elm --on node=oak --all --repeat 4 --cpus 2 --wait"
     assert planned.next == everywhere
-    assert "makes 4 runs or more on each of cloud and lab" in planned.text
+    assert "asks a collector for 4 runs or more on each of cloud and lab" in planned.text
 
 
 @pytest.mark.parametrize(("number", "agents"), [(2, "--on node=n0 --on node=n1"), (6, "--on platform=lab")])
@@ -478,7 +479,7 @@ def test_new_runs_of_several_settings_and_nodes_are_one_experiment_file(
     assert sorted(given) == ["128", "32"]
     assert {(cell.cpus, cell.memory_bytes) for cell in cells} == {(2.0, 8 << 30)}
     assert experiment.labels == {"team": "x"}
-    needed = plan.plan_repeats(store.ask, plan.Question(effects=(0.02,))).blocks
+    needed = plan_repeats(store.ask, Question(effects=(0.02,))).blocks
     assert experiment.repeats == max(block.needs[0].as_seen[0] or 0 for block in needed)
     # A slower node is no scatter of equal runs.
     assert all(block.spread.seen < 0.02 for block in needed)

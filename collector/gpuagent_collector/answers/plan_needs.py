@@ -1,0 +1,416 @@
+"""The repeats that a new experiment needs, from the scatter of runs that were recorded."""
+
+import json
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, compress
+from math import expm1, log, prod
+from pathlib import Path
+
+import numpy as np
+
+from gpuagent_collector.choices import Stat
+from gpuagent_collector.compare.caveats import OF_DISTURBANCES, find_disturbances
+from gpuagent_collector.compare.choosing import rank_experiments
+from gpuagent_collector.compare.figures import (
+    DEFAULT_PRIMARIES,
+    default_primaries,
+    is_open_load,
+    is_work_unlike,
+    values_of_sides,
+)
+from gpuagent_collector.metrics import BY_NAME, Metric, hint_at
+from gpuagent_collector.metrics.result import SERVING, SERVING_METRICS
+from gpuagent_collector.present.answer import Caveat
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.arguments import USUAL_REPEATS, Command, differing_arguments, in_order
+from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, Layout, match_runs
+from gpuagent_collector.runs.columns import Floats
+from gpuagent_collector.runs.data import Facts, Run, load_facts
+from gpuagent_collector.runs.facets import find_facet
+from gpuagent_collector.runs.find import Choice, find_runs
+from gpuagent_collector.runs.like import group_like
+from gpuagent_collector.runs.repeating import Recorded, are_elsewhere, find_recorded
+from gpuagent_collector.runs.words import (
+    reasons,
+    statuses,
+    write_value,
+)
+from gpuagent_collector.statistics.repeats import (
+    POWERS,
+    Spread,
+    fewest_repeats,
+    least_deviations,
+    matched_spread,
+    pooled_spread,
+    repeats_to_differ,
+    repeats_to_equal,
+)
+from gpuagent_collector.statistics.shift import estimate_shift, least_pairs
+from gpuagent_common.errors import GpuAgentError, MisuseError
+from gpuagent_common.looks import plan_looks, read_rule
+
+EFFECTS = (0.01, 0.02, 0.05)
+DELTA = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question(Choice):
+    """The experiment to plan.
+
+    Attributes:
+        metric: the one to test; None: throughput, or the run's duration where no run reports it.
+        stat: the statistic of sampled quantities; None: the usual one.
+        effects: shares by which the new sides may differ, each above 0.
+        delta: the share that counts as equal, above 0.
+        comparisons: the number that the new experiment will test together; None: those of the next command.
+        alpha: the error rate over all of them.
+        looks: the repeats after which the new experiment may stop; over these looks the error rate is divided as well.
+    """
+
+    metric: str | None = None
+    stat: Stat | None = None
+    effects: Sequence[float] = EFFECTS
+    delta: float = DELTA
+    comparisons: int | None = None
+    alpha: float = 0.05
+    looks: tuple[int, ...] = ()
+
+    def level(self, repeats: int = 0) -> float:
+        """Return the lowest level in Holm's procedure; more repeats than those of the last look have more looks."""
+        later = plan_looks(repeats) if repeats > max(self.looks, default=repeats) else ()
+        return self.alpha / ((self.comparisons or 1) * max(1, len(self.looks), len(later)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """The repeats a side for one effect; None: more than anybody plans for.
+
+    Attributes:
+        effect: the share by which the sides differ; None: they are equal, and shall be called so.
+        as_seen, cautious: for each of POWERS.
+    """
+
+    effect: float | None
+    as_seen: tuple[int | None, ...]
+    cautious: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockPlan:
+    """The needs of one workload with its parameters; its cells are the circumstances that it ran in.
+
+    Attributes:
+        matched: whether the new runs are tested in pairs, because these were made so.
+        spread: within repeats where they are matched.
+        pooled: within cells, for pairs that are too few for a test of pairs, so that runs count as independent.
+    """
+
+    block: Block
+    runs: int
+    # The runs with the metric of the usual cell.
+    repeats: int
+    spread: Spread
+    pooled: Spread
+    matched: bool
+    needs: tuple[Need, ...]
+
+    def least_effect(self, repeats: int, question: Question, power: float = POWERS[0]) -> float | None:
+        """Return the share from which on so many repeats show a difference, with this power; None: none."""
+        level = question.level(repeats)
+        pairs = least_pairs(1, level) if self.matched else 0
+        matched = self.matched and repeats >= pairs
+        spread = self.spread if matched else self.pooled
+        deviations = least_deviations(repeats, power=power, level=level, matched=matched)
+        if deviations is None:
+            return None
+        effect = expm1(deviations * spread.seen)
+        # What a few runs show should more runs show too, although these are tested in pairs.
+        return max(effect, self.least_effect(pairs, question, power) or 0.0) if repeats < pairs else effect
+
+    def expected_width(self, repeats: int, question: Question) -> float | None:
+        """Return the usual width of the interval of so many repeats, as a share; None: there is none.
+
+        Half of the experiments show a difference of half an interval.
+        """
+        half = self.least_effect(repeats, question, 0.5)
+        return None if half is None else (1 + half) ** 2 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A plan with everything that is shown of it; the block with the most runs first, whose options are recorded.
+
+    Attributes:
+        commands: those of the first block whose runs have the metric, the commonest first.
+        varied: the parameters of a built-in workload in which the blocks differ, where they are all combinations.
+        undecided: two commands of the first block whose difference is not shown yet; empty: there are no such two.
+        lacking: the workloads that have runs, but none with the metric.
+        experiments: those of one program with their runs, of which the first is planned; empty: there was no choice.
+        output: the experiment file that was written; None: none was.
+    """
+
+    question: Question
+    metric: Metric
+    blocks: tuple[BlockPlan, ...]
+    recorded: Recorded
+    caveats: tuple[Caveat, ...]
+    commands: tuple[Command, ...]
+    undecided: tuple[Command, ...]
+    lacking: tuple[str, ...]
+    varied: Mapping[str, Sequence[str]]
+    experiments: Sequence[tuple[str, int]]
+    output: Path | None = None
+
+
+def plan_repeats(ask: Ask, question: Question) -> Plan:
+    """Return the repeats that a new experiment needs.
+
+    Raises:
+        MisuseError: a workload, experiment, condition or metric is unknown or invalid.
+        GpuAgentError: no runs have a spread, or only that of a load that was asked for.
+    """
+    runs = find_runs(ask, find_facet("platform"), **question.conditions)
+    succeeded = [run for run in runs if run.status == "succeeded"]
+    if experiments := _find_experiments(succeeded, question):
+        runs, succeeded = ([run for run in each if run.experiment == experiments[0][0]] for each in (runs, succeeded))
+    blocks = _blocks(succeeded)
+    varied = _find_varied(blocks)
+    question = replace(question, looks=_find_looks(succeeded, blocks, varied, question.effects))
+    if question.metric is not None and question.metric not in BY_NAME:
+        raise MisuseError(f"--metric {question.metric} is not stored with runs; {hint_at(question.metric, BY_NAME)}")
+    metrics = [BY_NAME[name] for name in ([question.metric] if question.metric else default_primaries(blocks))]
+    read = [*(metric.name for metric in metrics), *OF_DISTURBANCES]
+    facts = load_facts(ask, [run.run_id for run in succeeded], question.stat, first=read)
+    if blocks and all(_is_asked(block, metric) for block in blocks for metric in metrics):
+        raise GpuAgentError(_load_was_asked(succeeded, facts))
+    for metric in metrics:
+        known = [block for block in blocks if not _is_asked(block, metric)]
+        plans = [plan for block in known if (plan := _plan(block, facts, metric, question))]
+        if plans:
+            plans.sort(key=lambda plan: -plan.runs)
+            every = [run for plan in plans for run in plan.block.runs]
+            # Runs of other commands may lack the metric.
+            first = list(compress(plans[0].block.runs, ~np.isnan(facts.column(plans[0].block.runs, metric.name))))
+            by_command = divide_by_command(first)
+            is_usual = question.metric is None and metric.name == "throughput"
+            # Of several platforms each command is compared with itself.
+            is_one = len({run.platform for run in first}) == 1
+            if is_usual and is_one and is_work_unlike(_block_of(*by_command.values()), facts):
+                continue  # as a comparison of them does
+            having = compress(succeeded, ~np.isnan(facts.column(succeeded, metric.name)))
+            having_it = compress(every, ~np.isnan(facts.column(every, metric.name)))
+            recorded = find_recorded(ask, [run.run_id for run in of_one_place(list(having_it))])
+            caveats = find_plan_caveats(every, runs, facts)
+            return Plan(
+                question=question,
+                metric=metric,
+                blocks=tuple(plans),
+                recorded=recorded if question.looks or question.effects[1:] else replace(recorded, rule=""),
+                caveats=tuple(caveats),
+                commands=tuple(by_command),
+                undecided=_find_undecided(by_command, facts, metric, question.level()),
+                lacking=tuple(sorted({block.workload for block in known} - {run.workload for run in having})),
+                varied=varied,
+                experiments=experiments,
+            )
+    if question.metric is None and blocks and all(map(is_open_load, blocks)):
+        raise GpuAgentError(_load_was_asked(succeeded, facts))
+    command = None
+    if len({run.workload for run in succeeded}) == 1:
+        recorded = find_recorded(ask, [run.run_id for run in succeeded])
+        commands = [run.command for run in succeeded]
+        if recorded.given or all(commands):  # and not of another tool
+            command = recorded.repeat_command(commands, blocks[0].workload, USUAL_REPEATS)
+    raise GpuAgentError(
+        f"the spread of {question.metric or DEFAULT_PRIMARIES[0]} is unknown: it takes two or more successful runs "
+        "with the same parameters in the same circumstances, and values above 0"
+        + (f"; make them: `{command}`" if command else "")
+    )
+
+
+def _find_experiments(runs: Sequence[Run], question: Question) -> Sequence[tuple[str, int]]:
+    """Return the experiments with several commands of the only program, as `compare` prefers them; () for no choice."""
+    is_free = not (question.experiment or question.where)
+    if not (is_free and len({(run.workload, run.platform) for run in runs}) == 1 and all(run.command for run in runs)):
+        return ()
+    return rank_experiments(Layout(facet=find_facet("platform"), sides=(), blocks=tuple(_blocks(runs)), left_out=()))
+
+
+def _find_varied(blocks: Sequence[Block]) -> Mapping[str, Sequence[str]]:
+    """Return the values of each parameter in which blocks of one workload differ; {}: some combination is missing."""
+    values: dict[str, dict[str, None]] = defaultdict(dict)
+    for block in blocks:
+        for name, value in block.parameters.items():
+            values[f"--{name.replace('_', '-')}"][write_value(value)] = None
+    varied = {name: sorted(found, key=in_order) for name, found in values.items() if len(found) > 1}
+    is_whole = len({block.workload for block in blocks}) == 1 and prod(map(len, varied.values())) == len(blocks)
+    return varied if is_whole else {}
+
+
+def _find_looks(
+    runs: Sequence[Run], blocks: Sequence[Block], varied: Mapping[str, Sequence[str]], effects: Sequence[float]
+) -> tuple[int, ...]:
+    """Return the looks that all runs were planned with, if one command makes such runs again.
+
+    Looks at which it could stop before the only effect that is asked for is shown are none.
+    """
+    rules, platforms = {run.until for run in runs}, {run.platform for run in runs}
+    sides = {(run.command, run.environment, run.image) for run in runs}
+    # With one side alone nothing stops early.
+    is_again = varied or len(sides) > len(blocks) == 1
+    if not (len(rules) == len(platforms) == 1 and is_again):
+        return ()
+    width, looks = read_rule(*rules)
+    return () if looks and len(effects) == 1 and float(width.rstrip("%")) > 100 * effects[0] else looks
+
+
+def find_plan_caveats(planned: Sequence[Run], runs: Sequence[Run], facts: Facts) -> Iterator[Caveat]:
+    """Yield what widens the spread of the runs that are planned from, and how many of all runs failed."""
+    yield from find_disturbances({"": planned}, facts)
+    failed = Counter(run.status or "unknown" for run in runs if run.status not in ("succeeded", CANCELLED, *UNFINISHED))
+    if failed:
+        remedy = f"the plan leaves them out; reasons: {reasons(failed)}"
+        yield Caveat(code="unsuccessful", text=f"runs that did not succeed: {statuses(failed)}", remedy=remedy)
+
+
+# What the parameters of a load decide, whatever its server does: always, and where users do not wait for answers.
+_ASKED, _ASKED_OPEN = ("run_seconds", "measure_seconds"), ("throughput", "offered_requests_per_second")
+
+
+def _is_asked(block: Block, metric: Metric) -> bool:
+    asked = (*_ASKED, *_ASKED_OPEN) if is_open_load(block) else _ASKED
+    return block.workload == SERVING and metric.name in asked
+
+
+def _load_was_asked(runs: Sequence[Run], facts: Facts) -> str:
+    """Return why a server's runs have no plan, and the command that plans what the server decides."""
+    known = (metric.name for metric in SERVING_METRICS if metric.unit == "seconds" and facts.has(runs, metric.name))
+    name = next(known, None)
+    instead = f"; its latency does: collector plan {SERVING} --metric {name}" if name else ""
+    return f"{SERVING} sends what it is asked to, so its throughput and duration plan nothing{instead}"
+
+
+def _blocks(runs: Sequence[Run]) -> list[Block]:
+    """Return a block for each workload with its parameters, with a cell for each circumstance and experiment.
+
+    On one platform the sides are its nodes, so that runs of one node alone are equal ones, where a node has several.
+    """
+    is_one_platform = len({run.platform for run in runs}) == 1
+    cells: dict[tuple[str, str], list[Cell]] = defaultdict(list)
+    # Of one program, runs with other arguments are no repeats.
+    for key, members in group_like(runs, "node_count").items():
+        experiments = Counter(run.experiment for run in members)
+        is_by_node = is_one_platform and len({run.nodes for run in members}) < len(members)
+        equal: dict[tuple[str | None, ...], list[Run]] = defaultdict(list)
+        for run in members:
+            # Between two experiments anything may have changed; runs that were made one by one are their own repeats.
+            experiment = run.experiment if experiments[run.experiment] > 1 else None
+            equal[run.nodes if is_by_node else None, experiment].append(run)
+        for names, repeats in equal.items():
+            side = ", ".join([*key.circumstances, *filter(None, names)])
+            cells[key.workload, key.parameters].append(Cell(side=side, runs=tuple(repeats), others={}))
+    return [
+        Block(workload=workload, parameters=json.loads(parameters), held={}, cells=tuple(of_block))
+        for (workload, parameters), of_block in cells.items()
+    ]
+
+
+def _plan(block: Block, facts: Facts, metric: Metric, question: Question) -> BlockPlan | None:
+    cells = [facts.array(cell.runs, metric.name) for cell in block.cells]
+    if any((values <= 0).any() for values in cells):
+        return None
+    pooled = pooled_spread(cells)
+    if pooled is None:
+        return None
+    matched = matched_spread(_tables(block, facts, metric), pooled)
+    return BlockPlan(
+        block=block,
+        runs=sum(map(len, cells)),
+        repeats=max(map(len, cells)),
+        spread=matched or pooled,
+        pooled=pooled,
+        matched=matched is not None,
+        needs=needs_of(matched, pooled, question),
+    )
+
+
+def of_one_place(runs: Sequence[Run]) -> Sequence[Run]:
+    """Return the runs of the commonest circumstances where no command makes all, as none was made on this node."""
+    if not are_elsewhere({run.nodes for run in runs}):
+        return runs
+    ((commonest, _),) = Counter((run.environment, run.limits) for run in runs).most_common(1)
+    return [run for run in runs if (run.environment, run.limits) == commonest]
+
+
+def _tables(block: Block, facts: Facts, metric: Metric) -> list[Floats]:
+    """Return for each experiment and node the values of the repeats that have all of its cells."""
+    places: dict[tuple[str | None, str | None], list[list[Run]]] = defaultdict(lambda: [[] for _ in block.cells])
+    for number, cell in enumerate(block.cells):
+        for run in cell.runs:
+            places[run.experiment, run.nodes][number].append(run)
+    tables = []
+    for members in places.values():
+        repeats = match_runs(*(Cell(side="", runs=tuple(runs), others={}) for runs in members if runs))
+        together = [run for repeat in repeats for run in repeat]
+        values = facts.column(together, metric.name).reshape(-1, sum(map(bool, members)))
+        tables.append(values[~np.isnan(values).any(axis=1)])
+    return tables
+
+
+# Commands of which each two are tested.
+MOST_TESTED = 4
+
+
+def divide_by_command(runs: Sequence[Run]) -> dict[Command, Cell]:
+    """Return the runs of each command, the commonest first."""
+    by_command: dict[Command, list[Run]] = defaultdict(list)
+    for run in runs:
+        by_command[run.command].append(run)
+    ordered = sorted(by_command.items(), key=lambda item: -len(item[1]))
+    return {command: Cell(side=shlex.join(command), runs=tuple(members), others={}) for command, members in ordered}
+
+
+def _block_of(*cells: Cell) -> Block:
+    return Block(workload="", parameters={}, held={}, cells=cells)
+
+
+def _find_undecided(cells: Mapping[Command, Cell], facts: Facts, metric: Metric, level: float) -> tuple[Command, ...]:
+    """Return two of the commonest commands whose difference their runs leave open; () for none.
+
+    Of these, those that differ in the fewest arguments, and of several such pairs that with the largest difference.
+    """
+    found: dict[tuple[int, float], tuple[Command, Command]] = {}
+    for one, other in combinations(list(cells)[:MOST_TESTED], 2):
+        block = _block_of(cells[one], cells[other])
+        sides = values_of_sides(facts, least_pairs(1, level), block, cells[other].side, metric)
+        shift = estimate_shift(*sides, alpha=level)
+        # Without an interval the runs are too few to say anything.
+        if shift.low is not None and not shift.is_shown:
+            found[-len(differing_arguments([[one], [other]])), abs(log(shift.estimate))] = (one, other)
+    return found[max(found)] if found else ()
+
+
+def needs_of(matched: Spread | None, pooled: Spread, question: Question) -> tuple[Need, ...]:
+    """Return the repeats for each difference of the question, and for equality; `matched` is None without pairs."""
+    return tuple(_need(matched, pooled, effect, question) for effect in (*question.effects, None))
+
+
+def _need(matched: Spread | None, pooled: Spread, effect: float | None, question: Question) -> Need:
+    to_show, share = (repeats_to_equal, question.delta) if effect is None else (repeats_to_differ, effect)
+
+    def fewest(pooled: float, matched: float | None, power: float) -> int | None:
+        repeats: int | None = 0
+        level = None
+        while repeats is not None and level != question.level(repeats):
+            level = question.level(repeats)  # more repeats have more looks
+            repeats = fewest_repeats(to_show, share, pooled, matched, power=power, level=level)
+        return repeats
+
+    return Need(
+        effect=effect,
+        as_seen=tuple(fewest(pooled.seen, matched.seen if matched else None, power) for power in POWERS),
+        cautious=tuple(fewest(pooled.cautious, matched.cautious if matched else None, power) for power in POWERS),
+    )
