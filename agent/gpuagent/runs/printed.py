@@ -261,7 +261,8 @@ class PrintedSteps:
         )
         # Of lines that were all written at once, only the metrics are known. Where the count begins anew, such as
         # with an epoch, there is a cut.
-        pairs = itertools.pairwise(_with_step_items(best.marks) if len(best.marks) >= _MIN_MARKS else [])
+        marks = _to_milliseconds(best.marks) if len(best.marks) >= _MIN_MARKS else []
+        pairs = itertools.pairwise(_with_step_items(marks))
         intervals = [step for pair in pairs if (step := _interval(*pair, self._items_per_step))]
         # A program that reports its steps itself, or is observed, knows them better.
         reports = any(path.stat().st_size for path in self._directory.glob("events.*.jsonl"))
@@ -291,6 +292,15 @@ def _own_seconds(values: dict[str, float]) -> float | None:
     elif values.get("steps_per_second"):
         seconds = 1 / values["steps_per_second"]
     return seconds if seconds is not None and 0 < seconds < math.inf else None
+
+
+def _to_milliseconds(marks: Sequence[Mark]) -> Sequence[Mark]:
+    """Return lines whose times are whole milliseconds after the first one's.
+
+    The kernel knows them to 4 ms. What remains is noise, which would put equal runs into an order.
+    """
+    first = marks[0].unix_nano
+    return [replace(mark, unix_nano=first + round(mark.unix_nano - first, -6)) for mark in marks]
 
 
 def _with_step_items(marks: Sequence[Mark]) -> Sequence[Mark]:

@@ -103,6 +103,23 @@ def test_times_of_lines_are_means_over_more_than_the_kernel_rounds_them_by(tmp_p
     assert all(each == pytest.approx(0.01, rel=0.02) for each in seconds[5:])
 
 
+def test_equal_steps_are_equal_whatever_the_last_digits_of_the_clock(tmp_path: Path) -> None:
+    seconds = []
+    for name, noise in (("exact", 0), ("late", 40_000)):
+        (folder := tmp_path / name).mkdir()
+        (folder / "stderr").touch()
+        printed = PrintedSteps(folder, find_patterns(""), None)
+        with (folder / "stdout").open("ab", buffering=0) as stdout:
+            for step in range(40):
+                stdout.write(f"step {step} loss 1\n".encode())
+                os.utime(folder / "stdout", ns=(0, STARTED + step * 20_000_000 + step % 3 * noise))
+                printed.read()
+        printed.finish()
+        seconds.append([each for event in events_of(folder, "steps") for each in event["wall_seconds"]])
+    assert len(seconds[0]) == 39
+    assert seconds[0] == seconds[1]
+
+
 def test_epochs_have_a_loss_and_are_no_steps(tmp_path: Path) -> None:
     tailer = read_slowly(tmp_path, excerpt("epochs"))
     assert tailer.digest.results["loss"] == 0.4
