@@ -15,6 +15,7 @@ from typing import Any
 from gpuagent_collector.answers.plan_needs import (
     DELTA,
     EFFECTS,
+    LEAST_FREEDOM,
     MOST_TESTED,
     BlockPlan,
     Need,
@@ -79,17 +80,23 @@ def answer_plan(
 
 def _with_comparisons(plan: Plan) -> Plan:
     """Return the plan for as many comparisons as the answer of its next command tests together."""
-    _, made, _ = _next(plan)
-    if _have_sides(plan):
-        by_block = (tuple(divide_by_command(each.block.runs)) for each in plan.blocks)
-        made = max(len(_choose_commands(commands, plan)) for commands in by_block)
-    is_by_command = len(plan.recorded.nodes) < 2 and len(plan.recorded.environments) == 1
-    question = replace(plan.question, comparisons=max(1, made - 1) if is_by_command else 1)
+    question = replace(plan.question, comparisons=max(1, _count_comparisons(plan)), are_counted=True)
     blocks = (
         replace(each, needs=needs_of(each.spread if each.matched else None, each.pooled, question))
         for each in plan.blocks
     )
     return replace(plan, question=question, blocks=tuple(blocks))
+
+
+def _count_comparisons(plan: Plan) -> int:
+    """Return how many comparisons the answer of the next command tests together: settings × (sides - 1)."""
+    _, made, _ = _next(plan)
+    chosen = [len(_choose_commands(tuple(divide_by_command(each.block.runs)), plan)) for each in plan.blocks]
+    settings = sum(chosen) if plan.blocks[1:] or not made else made
+    for places in (_nodes_by_platform(plan), plan.recorded.nodes, plan.recorded.environments, plan.recorded.platforms):
+        if len(places) > 1:
+            return settings * (len(places) - 1)
+    return sum(commands - 1 for commands in chosen) if _have_sides(plan) else made - 1
 
 
 def render(plan: Plan) -> Answer:
@@ -187,7 +194,7 @@ def _run_file(plan: Plan) -> str:
         return harmless(shlex.join(run))
     asked = {**question.words, "--workload": None, "--metric": question.metric, "-o": path}
     asked["--stat"] = question.stat and question.stat.value
-    if (question.comparisons or 1) > 1:
+    if question.comparisons and not question.are_counted:
         asked["--comparisons"] = str(question.comparisons)
     if question.delta != DELTA:
         asked["--delta"] = f"{question.delta:g}"
@@ -298,7 +305,8 @@ def answer(plan: Plan) -> str:
             runs = f"{counted(repeats, 'run')} a side{', as here,' if repeats == block.repeats else ''}"
             effect = block.least_effect(repeats, plan.question)
             verb = "shows" if repeats == 1 else "show"
-            because = "" if shown else f", because equal runs scatter by {percent(expm1(block.spread.seen))}"
+            why = "their lines are timed to" if block.is_of_clock else "equal runs scatter by"
+            because = "" if shown else f", because {why} {percent(expm1(block.spread.seen))}"
             shown.append(
                 f"{runs} cannot show any difference in {title}"
                 if effect is None
@@ -330,7 +338,7 @@ def _say_next(plan: Plan) -> Iterator[str]:
         yield f"Each platform has {runs} new runs or more, which show {least}."
         return
     is_launched = "collector launch " in command
-    named = f"{len(nodes)} nodes" if nodes[_MOST_SPOKEN_NODES:] else " and ".join(", ".join(nodes).rsplit(", ", 1))
+    named = f"{len(nodes)} nodes" if nodes[_MOST_SPOKEN_NODES:] else _join(nodes)
     new = f"The next command{f', run on {named},' if nodes else ''} makes"
     if is_launched:
         new = "The next command asks a collector for"
@@ -339,7 +347,7 @@ def _say_next(plan: Plan) -> Iterator[str]:
         yield f"{new} up to {runs} runs a side{of}{_say_looks(plan, runs, effect)}"
     elif is_launched and len(on) > 1:
         or_more = " or more" if len(set(on.values())) > 1 else ""
-        yield f"{new} {runs} runs{of}{or_more} on each of {' and '.join(sorted(on))}, which show {least}."
+        yield f"{new} {runs} runs{of}{or_more} on each of {_join(sorted(on))}, which show {least}."
     elif is_launched and nodes[1:]:
         yield f"{new} {runs} runs{of} on each of {named}, which show {least} between nodes."
     elif made == 1 or (plan.blocks[1:] and not _have_sides(plan)):
@@ -349,6 +357,10 @@ def _say_next(plan: Plan) -> Iterator[str]:
         yield f"{new} {runs} runs{of}{there}; with as many on {other} they show {least}."
     else:
         yield f"{new} {runs} runs a side{of}, which show {least}."
+
+
+def _join(names: Sequence[str]) -> str:
+    return " and ".join(", ".join(names).rsplit(", ", 1))
 
 
 def _of_which(plan: Plan, made: int, left_out: int) -> str:
@@ -381,7 +393,8 @@ def _say_looks(plan: Plan, runs: int, effect: float) -> str:
 
 def _range_sentence(plan: Plan, title: str) -> str:
     """Return what the usual repeats show of the settings that scatter least and most."""
-    ordered = sorted(plan.blocks, key=lambda each: each.spread.seen)
+    sure = [each for each in plan.blocks if each.spread.freedom >= LEAST_FREEDOM]
+    ordered = sorted(sure or plan.blocks, key=lambda each: each.spread.seen)
     ends, repeats = [], max((USUAL_REPEATS, *plan.question.looks))
     for block, which in ((ordered[0], "least"), (ordered[-1], "most")):
         effect = block.least_effect(repeats, plan.question)
@@ -462,6 +475,11 @@ def _advice(plan: Plan) -> str:
 def _scatter(plan: BlockPlan) -> str:
     cells = sum(1 for cell in plan.block.cells if cell.runs)
     of_repeat = " of one repeat, tested in pairs," if plan.matched else ""
+    if plan.is_of_clock:
+        return (
+            f"The {counted(plan.runs, 'run')} are equal to the digits that the clock of their lines knows, so their "
+            f"scatter is taken to be the clock's, {percent(expm1(plan.spread.seen))}: the runs' own may be more."
+        )
     return (
         f"Runs{of_repeat} that differ only by chance scatter by {percent(expm1(plan.spread.seen))}, cautiously "
         f"{percent(expm1(plan.spread.cautious))} (standard deviation; {plan.runs} runs in "

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, compress
-from math import expm1, log, prod
+from math import expm1, log, prod, sqrt
 from pathlib import Path
 
 import numpy as np
@@ -26,18 +26,14 @@ from gpuagent_collector.metrics.result import SERVING, SERVING_METRICS
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import USUAL_REPEATS, Command, differing_arguments, in_order
-from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, Layout, match_runs
+from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, Layout, first_few, match_runs, tell_apart
 from gpuagent_collector.runs.columns import Floats
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import Choice, find_runs
 from gpuagent_collector.runs.like import group_like
 from gpuagent_collector.runs.repeating import Recorded, are_elsewhere, find_recorded
-from gpuagent_collector.runs.words import (
-    reasons,
-    statuses,
-    write_value,
-)
+from gpuagent_collector.runs.words import percent, reasons, statuses, write_value
 from gpuagent_collector.statistics.repeats import (
     POWERS,
     Spread,
@@ -66,6 +62,7 @@ class Question(Choice):
         effects: shares by which the new sides may differ, each above 0.
         delta: the share that counts as equal, above 0.
         comparisons: the number that the new experiment will test together; None: those of the next command.
+        are_counted: whether they are those of the next command.
         alpha: the error rate over all of them.
         looks: the repeats after which the new experiment may stop; over these looks the error rate is divided as well.
     """
@@ -75,6 +72,7 @@ class Question(Choice):
     effects: Sequence[float] = EFFECTS
     delta: float = DELTA
     comparisons: int | None = None
+    are_counted: bool = False
     alpha: float = 0.05
     looks: tuple[int, ...] = ()
 
@@ -106,15 +104,17 @@ class BlockPlan:
         matched: whether the new runs are tested in pairs, because these were made so.
         spread: within repeats where they are matched.
         pooled: within cells, for pairs that are too few for a test of pairs, so that runs count as independent.
+        is_of_clock: whether the runs are equal, so that the spread is that of the clock which timed their lines.
     """
 
     block: Block
     runs: int
-    # The runs with the metric of the usual cell.
+    # The runs of a side.
     repeats: int
     spread: Spread
     pooled: Spread
     matched: bool
+    is_of_clock: bool
     needs: tuple[Need, ...]
 
     def least_effect(self, repeats: int, question: Question, power: float = POWERS[0]) -> float | None:
@@ -203,7 +203,7 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
             having = compress(succeeded, ~np.isnan(facts.column(succeeded, metric.name)))
             having_it = compress(every, ~np.isnan(facts.column(every, metric.name)))
             recorded = find_recorded(ask, [run.run_id for run in of_one_place(list(having_it))])
-            caveats = find_plan_caveats(every, runs, facts)
+            caveats = [*_find_unsure(plans), *find_plan_caveats(every, runs, facts)]
             return Plan(
                 question=question,
                 metric=metric,
@@ -267,6 +267,21 @@ def _find_looks(
     return () if looks and len(effects) == 1 and float(width.rstrip("%")) > 100 * effects[0] else looks
 
 
+def _find_unsure(plans: Sequence[BlockPlan]) -> Iterator[Caveat]:
+    """Yield which spread is known from few runs only."""
+    unsure = [plan for plan in plans if plan.spread.freedom < LEAST_FREEDOM and not plan.is_of_clock]
+    if unsure:
+        blocks = [each.block for each in plans]
+        least = min(unsure, key=lambda each: each.spread.freedom)
+        seen, cautious = (percent(expm1(spread)) for spread in (least.spread.seen, least.spread.cautious))
+        names = first_few([tell_apart(each.block, blocks) for each in unsure])
+        yield Caveat(
+            code="unsure_scatter",
+            text=f"the scatter of {names} is known from as few as {least.runs} runs: {seen} may be {cautious}",
+            remedy=f"plan again once there are {LEAST_FREEDOM + 1} equal runs or more",
+        )
+
+
 def find_plan_caveats(planned: Sequence[Run], runs: Sequence[Run], facts: Facts) -> Iterator[Caveat]:
     """Yield what widens the spread of the runs that are planned from, and how many of all runs failed."""
     yield from find_disturbances({"": planned}, facts)
@@ -318,6 +333,37 @@ def _blocks(runs: Sequence[Run]) -> list[Block]:
     ]
 
 
+# Of a spread that is known from fewer runs.
+LEAST_FREEDOM = 4
+# A spread of less is that of rounding: the times of lines are stored to a microsecond.
+_EQUAL = 1e-5
+# To which the kernel knows when a line was printed, in the usual configuration (250 Hz).
+_CLOCK_SECONDS = 0.004
+
+
+def _find_clock_spread(block: Block, facts: Facts, metric: Metric) -> float:
+    """Return the spread of equal runs by their clock alone, uniform over its resolution; 0: they have no timed steps.
+
+    Runs that time their steps themselves are never equal.
+    """
+    measured = facts.array(block.runs, "measure_seconds")
+    is_timed = metric.name == "throughput" or metric.unit == "seconds"
+    if not (is_timed and measured.size and facts.has(block.runs, "step_seconds")):
+        return 0.0
+    return _CLOCK_SECONDS / sqrt(12) / float(np.median(measured))
+
+
+def _count_repeats(block: Block, facts: Facts, metric: Metric) -> int:
+    """Return the runs of the commonest command on each of two platforms or nodes, or else of its largest experiment."""
+    runs = [run for run in block.runs if facts.value(run, metric.name) is not None]
+    ((command, _),) = Counter(run.command for run in runs).most_common(1)
+    of_command = [run for run in runs if run.command == command]
+    for places in (Counter(run.platform for run in of_command), Counter(run.nodes for run in of_command)):
+        if len(places) > 1:
+            return sorted(places.values())[-2]
+    return max(len(facts.array(cell.runs, metric.name)) for cell in block.cells)
+
+
 def _plan(block: Block, facts: Facts, metric: Metric, question: Question) -> BlockPlan | None:
     cells = [facts.array(cell.runs, metric.name) for cell in block.cells]
     if any((values <= 0).any() for values in cells):
@@ -326,13 +372,18 @@ def _plan(block: Block, facts: Facts, metric: Metric, question: Question) -> Blo
     if pooled is None:
         return None
     matched = matched_spread(_tables(block, facts, metric), pooled)
+    clock = _find_clock_spread(block, facts, metric)
+    is_of_clock = pooled.seen < _EQUAL < clock
+    if is_of_clock:
+        matched, pooled = None, Spread(seen=clock, cautious=clock, freedom=pooled.freedom)
     return BlockPlan(
         block=block,
         runs=sum(map(len, cells)),
-        repeats=max(map(len, cells)),
+        repeats=_count_repeats(block, facts, metric),
         spread=matched or pooled,
         pooled=pooled,
         matched=matched is not None,
+        is_of_clock=is_of_clock,
         needs=needs_of(matched, pooled, question),
     )
 

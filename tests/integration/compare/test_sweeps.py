@@ -479,10 +479,34 @@ def test_new_runs_of_several_settings_and_nodes_are_one_experiment_file(
     assert sorted(given) == ["128", "32"]
     assert {(cell.cpus, cell.memory_bytes) for cell in cells} == {(2.0, 8 << 30)}
     assert experiment.labels == {"team": "x"}
-    needed = plan_repeats(store.ask, Question(effects=(0.02,))).blocks
+    # Each node against the first one, in both settings.
+    needed = plan_repeats(store.ask, Question(effects=(0.02,), comparisons=2 * (number - 1))).blocks
     assert experiment.repeats == max(block.needs[0].as_seen[0] or 0 for block in needed)
     # A slower node is no scatter of equal runs.
     assert all(block.spread.seen < 0.02 for block in needed)
+
+
+def test_a_plan_counts_the_comparisons_and_the_runs_of_the_platforms_that_there_are(store: SyntheticStore) -> None:
+    for platform, repeats in (("lab", 5), ("cloud", 4), ("edge", 2)):
+        node = store.node(f"node of {platform}", platform)
+        for _ in range(repeats):
+            rate = 1000.0 * store.chance.gauss(1, 0.01)
+            store.next_run(node, workload="vgg16", sampled=False, throughput=rate)
+    asked: dict[str, Any] = {"delta": 0.02, "effect_percents": (1, 2, 5), "why": None, "by": None, "output": None}
+    planned = plan.answer_plan(store.ask, comparisons=None, **asked)
+    assert planned.facts["comparisons"] == 2
+    assert "4 runs a side, as here, cannot show any difference" in planned.text
+    # As many need as many runs, whoever counts them.
+    assert plan.answer_plan(store.ask, comparisons=2, **asked).next == planned.next
+
+
+def test_equal_runs_scatter_by_the_clock_of_their_lines(store: SyntheticStore) -> None:
+    node = store.node("alder", "lab")
+    for _ in range(5):
+        store.next_run(node, workload="vgg16", throughput=1000.0)
+    (block,) = plan_repeats(store.ask, Question()).blocks
+    assert block.is_of_clock
+    assert 0 < (block.least_effect(7, Question()) or 0) < 0.02
 
 
 def test_a_ladder_changes_one_argument_after_the_other(store: SyntheticStore) -> None:
