@@ -260,6 +260,8 @@ def _written(parts: Sequence[Part], *, wide: bool, whole: bool, rows: int | None
             continue
         if rows and part.most and part.can_shrink:
             part = replace(part, most=min(part.most, rows))  # noqa: PLW2901
+        if part.most and len(part.rows) == part.most + 1:
+            part = replace(part, most=None)  # noqa: PLW2901 - the line that counts the last row takes more room
         if whole or part.most != 0:
             yield part.grid(wide=wide, whole=whole)
         rest = () if whole or part.most is None else part.rows[part.most :]
