@@ -560,18 +560,22 @@ def _effects(comparison: Comparison) -> str:
     """Return what each option of a sweep changes; those of which no runs could show it together."""
     few = []
     said = []
+    told: set[str] = set()
     for facet, tests in comparison.options:
         if all(test.judgement.verdict is Verdict.TOO_FEW for test in tests):
             few.append(facet.option)
         else:
-            said.append(_effect(facet, tests, comparison.figures.primary))
+            said.append(_effect(facet, tests, comparison.figures.primary, told))
     if few:
         said.append(f"the runs are too few to show what {' or '.join(few)} changes")
     return "; ".join(said)
 
 
-def _effect(facet: Facet, tests: Sequence[Test], metric: Metric) -> str:
-    """Return what an option's values change, over all values of the others: the largest difference that is shown."""
+def _effect(facet: Facet, tests: Sequence[Test], metric: Metric, told: set[str]) -> str:
+    """Return what an option's values change, over all values of the others: the largest difference that is shown.
+
+    `told` has what earlier intervals are of; it is said once, and what is said here is added.
+    """
     shown = [test for test in tests if test.judgement.verdict is Verdict.DIFFERS]
     if all(test.judgement.verdict is Verdict.EQUAL for test in tests):
         return f"{facet.option} leaves it the same"
@@ -581,7 +585,12 @@ def _effect(facet: Facet, tests: Sequence[Test], metric: Metric) -> str:
     most = max(shown, key=lambda test: abs(log(max(test.other.median, 1e-300) / max(test.baseline.median, 1e-300))))
     changed = f"{facet.name_side(most.other.side)} instead of {most.baseline.side}"
     how = _how_much(most, replace(metric, better=None))
-    return f"{changed} makes it {how} ({interval(most.judgement.shift)}, {_number(most)})"
+    whole = interval(most.judgement.shift)
+    confidence, bounds = whole.split(" interval ")
+    of = f"{confidence}, {_number(most)}"
+    evidence = bounds if of in told else f"{whole}, {_number(most)}"
+    told.add(of)
+    return f"{changed} makes it {how} ({evidence})"
 
 
 # Of several tests, how many have each verdict.

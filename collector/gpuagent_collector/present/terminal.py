@@ -91,9 +91,11 @@ def _print_document(console: Console, answer: Answer, room: Mapping[str, Any]) -
                 lines = [*Text(part.lead).wrap(console, console.width), *shell_lines(part.command, console.width)]
                 console.print(Text("\n".join(map(str, lines))), soft_wrap=True)
                 continue
-            for piece in split_grid(part, console.width) if isinstance(part, Grid) else (part,):
-                # Paragraphs are on lines of their own.
-                blanks = 0 if isinstance(part, str) and isinstance(after, str) else 1
+            pieces = [*split_grid(part, console.width)] if isinstance(part, Grid) else [part]
+            for piece in pieces:
+                # Paragraphs are on lines of their own, and what a table does not show is right below it.
+                is_close = isinstance(after, str) and (isinstance(part, str) or after.startswith("… "))
+                blanks = 0 if is_close and piece is pieces[-1] else 1
                 console.print(Padding(_renderable(piece, console.width), (0, 0, blanks, 0)))
 
 

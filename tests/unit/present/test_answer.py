@@ -83,7 +83,7 @@ def test_a_first_screen_without_room_lacks_a_warning_a_spare_legend_and_the_comm
     assert told == sorted(told, reverse=True)
 
 
-@pytest.mark.parametrize(("rows", "shown"), [(6, 6), (30, 5)])
+@pytest.mark.parametrize(("rows", "shown"), [(7, 7), (30, 6)])
 def test_a_first_screen_without_room_has_fewer_rows_of_a_table_that_can_shrink(rows: int, shown: int) -> None:
     table = Table([Column("name", "name")], [{"name": f"row {row}"} for row in range(rows)], most=20, can_shrink=True)
     out = io.StringIO()

@@ -241,6 +241,10 @@ def answers_differ(evidence: Evidence) -> Iterator[Caveat]:
         )
 
 
+# Of more sides, a sweep's, two would be named at length.
+_MOST_NAMED = 4
+
+
 def losses_differ(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where programs of two sides ended with losses or accuracies that are far apart in all runs."""
     learned = [name for name in _LEARNED if name != evidence.figures.primary.name]
@@ -251,11 +255,13 @@ def losses_differ(evidence: Evidence) -> Iterator[Caveat]:
         first, second = (evidence.facts.values(each, name) for each in runs)
         if are_programs and first and second and _are_apart(first, second):
             values = [significant(float(np.median(each))) for each in (first, second)]
+            sides = [evidence.layout.facet.name_side(figure.side) for figure in (test.baseline, test.other)]
+            which = f"is {values[0]} with {sides[0]}, {values[1]} with {sides[1]}"
+            if len(evidence.layout.sides) > _MOST_NAMED:
+                which = f"differs by side, such as {' and '.join(values)}"
             yield Caveat(
                 code="losses_differ",
-                text=f"the last {name} of {test.block.workload} is {values[0]} with "
-                f"{evidence.layout.facet.name_side(test.baseline.side)}, {values[1]} with "
-                f"{evidence.layout.facet.name_side(test.other.side)}",
+                text=f"the last {name} of {test.block.workload} {which}",
                 remedy=f"see whether that is meant: {evidence.command(metric=name)}",
             )
             return
