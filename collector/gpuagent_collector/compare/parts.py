@@ -93,7 +93,8 @@ def with_bars(because: Because | None, facet: Facet, legend: Legend) -> list[Cha
     bars = draw_bars(because, facet) if because and because.lead else None
     if bars is None:
         return [legend]
-    return [replace(bars, below=[*bars.below, *filter(None, [legend.line]), ""]), Legend("", legend.text)]
+    below = [*bars.below, *filter(None, [legend.line]), ""]
+    return [replace(bars, below=below, is_spare=True), Legend("", legend.text)]
 
 
 def draw_bars(because: Because, facet: Facet) -> Chart | None:

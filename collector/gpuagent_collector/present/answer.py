@@ -151,7 +151,7 @@ class Answer:
             cut: whether long names of sides are cut, as a terminal has no room for them.
             warnings: of a first screen, the most.
             whole: the command that prints the rest; None: this one, with `--all`; '': none is named.
-            spare: whether there is room for spare legends.
+            spare: whether there is room for spare legends and charts.
             rows: of a first screen, the most of a table that can shrink; None: as many as each table has there.
             details: whether sections of details are among them, where it is not a first screen.
         """
@@ -182,7 +182,7 @@ class Answer:
             last = Command(f"{last} Next:".lstrip(), self.next)
         if last:
             sections[-1] = replace(sections[-1], parts=[*sections[-1].parts, last])
-        kept = [part for part in sections[0].parts if spare or not (isinstance(part, Legend) and part.is_spare)]
+        kept = [part for part in sections[0].parts if spare or not (isinstance(part, Legend | Chart) and part.is_spare)]
         sections[0] = replace(sections[0], parts=kept)
         written = partial(_written, wide=wide, whole=not brief, rows=rows)
         return shorten_sides([Section(each.heading, [*written(each.parts)]) for each in sections], self.sides, cut=cut)

@@ -13,9 +13,11 @@ class Chart:
         above: what the marks mean.
         below: lines with what else a reader needs.
         paired: whether two of them go beside one another where there is much room.
+        is_spare: whether a first screen that is too long leaves it out.
     """
 
     draw: Callable[[int], Sequence[str]]
     above: str = ""
     below: Sequence[str] = ()
     paired: bool = False
+    is_spare: bool = False

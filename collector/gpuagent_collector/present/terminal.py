@@ -60,7 +60,7 @@ _FEWER_ROWS = range(8, 1, -1)
 def print_answer(console: Console, answer: Answer) -> None:
     """Print an answer as wide as the console.
 
-    A first screen without room leaves out the second of two warnings, then a spare legend, then rows of tables that can
+    A first screen without room leaves out the second of two warnings, then what is spare, then rows of tables that can
     shrink, then the command that prints the rest.
     """
     usual: dict[str, Any] = {"warnings": 1, "whole": os.environ.get(WHOLE_ANSWER_VARIABLE)}
