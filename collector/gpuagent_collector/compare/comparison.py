@@ -419,6 +419,23 @@ def _hold_units(layout: Layout, facts: Facts) -> Layout:
     return replace(layout, sides=sides, blocks=tuple(blocks), left_out=tuple(left_out))
 
 
+# Sides that are places by themselves.
+_PLACES = frozenset({"platform", "node", "device", "run"})
+
+
+def _name_platform(ask: Ask, layout: Layout) -> Layout:
+    """Return the layout with the platform of all its runs in the names of its blocks, where the store has others."""
+    platforms = {run.platform for run in layout.runs}
+    if len(platforms) > 1 or not layout.is_compared or layout.facet.in_time or _PLACES & layout.facet.names:
+        return layout
+    (store,) = ask("SELECT count(DISTINCT platform) AS platforms FROM sessions")
+    if store["platforms"] < 2:
+        return layout
+    held = {"platform": platforms.pop()}
+    named = (replace(block, held={**held, **block.held}, named=("platform", *block.named)) for block in layout.blocks)
+    return replace(layout, blocks=tuple(named))
+
+
 # What follows from a platform.
 _OF_PLATFORMS = ("platform", "device", "node_count")
 
@@ -474,6 +491,8 @@ def compare(ask: Ask, request: Request) -> Comparison:
     first = _FIRST if request.brief else ()
     facts = with_costs(ask, load_facts(ask, layout.run_ids, request.stat, request.stats, first), request.prices)
     layout = replace(layout, is_described=request.described)
+    if request.experiment or request.where:
+        layout = _name_platform(ask, layout)
     if request.metric != "run_seconds":
         layout = _hold_units(layout, facts)
     # Equal repeats of one experiment's name before and after an event were not made together.

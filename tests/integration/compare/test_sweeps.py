@@ -26,6 +26,7 @@ from gpuagent_collector.prices.files import parse_prices
 from gpuagent_collector.recommend.answer import render as render_recommendation
 from gpuagent_collector.recommend.study import Request as RecommendRequest
 from gpuagent_collector.recommend.study import recommend
+from gpuagent_collector.runs.cells import tell_apart
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.comparing import compared
@@ -254,6 +255,22 @@ def test_of_experiments_as_large_the_newest_is_compared_and_the_others_are_named
     said = say_choice(compare_what_differs(store.ask, Request()), Request())
     assert said.startswith("This is f, the newest of 2 experiments")
     assert said.endswith(" --experiment NAME takes another: e.")
+
+
+@pytest.mark.parametrize("platforms", [("lab", "lab"), ("lab", "cloud")])
+def test_settings_on_one_of_several_platforms_are_named_with_it(
+    store: SyntheticStore, platforms: tuple[str, str]
+) -> None:
+    for experiment, platform in zip("ef", platforms, strict=True):
+        node = store.node(f"{platform}-{experiment}", platform)
+        for size, _ in product("12", range(3)):
+            command = json.dumps(["python", "train.py", "--batch", size])
+            own = {"workload": "train.py", "parameters": {}, "command": command}
+            store.next_run(node, **own, experiment=experiment, sampled=False)
+    found = compare_what_differs(store.ask, Request(by="argument:--batch", series=False))
+    assert found.request.experiment == "f"
+    name = tell_apart(found.layout.blocks[0], found.layout.blocks)
+    assert name == ("train.py on cloud" if "cloud" in platforms else "train.py")
 
 
 def test_conditions_that_somebody_set_are_a_sweep_too(store: SyntheticStore) -> None:
