@@ -419,6 +419,20 @@ def _hold_units(layout: Layout, facts: Facts) -> Layout:
     return replace(layout, sides=sides, blocks=tuple(blocks), left_out=tuple(left_out))
 
 
+def _put_priced_first(layout: Layout, facts: Facts, runs: Sequence[Run]) -> Layout:
+    """Return the layout with a baseline that has a cost, where two sides have one and the usual baseline has none."""
+    stems = (COST_PER_RUN.stem, COST_PER_MILLION_ITEMS.stem)
+    costs = [metric.name for metric in facts.derived if metric.name.startswith(stems)]
+    priced = {side for side in layout.sides if any(facts.has(layout.runs_of(side), name) for name in costs)}
+    if len(priced) < 2 or layout.sides[0] in priced:
+        return layout
+    first, *_ = choose_sides([run for run in runs if run.side in priced], layout.facet, (), None)
+    sides = sorted(layout.sides, key=lambda side: (side != first, side not in priced))
+    ordered = (sorted(block.cells, key=lambda cell: sides.index(cell.side)) for block in layout.blocks)
+    blocks = (replace(block, cells=tuple(cells)) for block, cells in zip(layout.blocks, ordered, strict=True))
+    return replace(layout, sides=tuple(sides), blocks=tuple(blocks))
+
+
 # Sides that are places by themselves.
 _PLACES = frozenset({"platform", "node", "device", "run"})
 
@@ -493,6 +507,8 @@ def compare(ask: Ask, request: Request) -> Comparison:
     layout = replace(layout, is_described=request.described)
     if request.experiment or request.where:
         layout = _name_platform(ask, layout)
+    if not (request.values or request.baseline or request.event):
+        layout = _put_priced_first(layout, facts, runs)
     if request.metric != "run_seconds":
         layout = _hold_units(layout, facts)
     # Equal repeats of one experiment's name before and after an event were not made together.

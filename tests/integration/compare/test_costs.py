@@ -142,6 +142,22 @@ def test_a_cost_that_one_side_lacks_cannot_be_tested_and_the_error_has_the_cause
         compared(store, prices=prices(file), metric="cost_per_million_items_usd", series=False)
 
 
+def test_sides_with_a_price_are_compared_beside_one_without(store: SyntheticStore) -> None:
+    alternate(store)
+    node = store.node("cedar-node", "cedar")
+    for _ in range(5):
+        store.next_run(node, throughput=2000.0)
+    known = prices(BIRCH + BIRCH.replace("birch", "cedar"))
+    found = compared(store, prices=known, series=False)
+    assert found.layout.sides == ("birch", "cedar", "alder")
+    row = cost_row(found.figures.blocks[0])
+    assert row is not None and row.shifts["cedar"].estimate == pytest.approx(0.5)
+    assert "Cost is not compared" not in answer(found)
+    assert "on alder is unknown" in texts(found)
+    # A baseline that was asked for stays.
+    assert compared(store, prices=known, baseline="alder", series=False).layout.sides[0] == "alder"
+
+
 def test_a_cost_that_differs_goes_before_the_highest_of_one_run(store: SyntheticStore) -> None:
     alternate(store)
     store.next_run(store.node("cedar-node", "cedar"))
