@@ -24,7 +24,7 @@ from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.recommend.ranking import Ranking, Standing, shown_better
+from gpuagent_collector.recommend.ranking import Criterion, Ranking, Standing, shown_better
 from gpuagent_collector.recommend.study import Reasons, Recommendation, Request, find_reasons, recommend
 from gpuagent_collector.runs.arguments import find_argument
 from gpuagent_collector.runs.cells import Layout, describe, first_few, tell_apart
@@ -210,6 +210,11 @@ def _choice(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
             yield f"{_compare(ranking, one.name, sides, facet)}."
 
 
+def _name(criterion: Criterion) -> str:
+    """Return a criterion in a sentence, with the work that it is of; times are compared whatever they are of."""
+    return criterion.name if criterion.name == "time" else f"{criterion.name} per {criterion.per}"
+
+
 def _is_of_settings(facet: Facet) -> bool:
     """Return whether the sides are settings of the work itself."""
     return all(part.argument is not None or part.option for part in facet.parts)
@@ -223,7 +228,7 @@ def _tie(ranking: Ranking, block: str, tied: Sequence[Standing], recommendation:
     """Return the cheaper of sides without a measurable difference, and how large a difference could be."""
     weights, facet = recommendation.weights, recommendation.layout.facet
     sides = [standing.side for standing in tied]
-    what = _join_words(list(weights), "and")
+    what = _join_words([_name(one) for one in ranking.criteria if one.name in weights], "and")
     # Sides of one score may differ in all that it weighs.
     what = f"the score of {what}" if len(weights) > 1 else what
     shifts = [standing.judgement.shift for standing in tied if standing.judgement]
@@ -250,13 +255,12 @@ def _median(ranking: Ranking, side: str, criterion: str) -> float:
 
 def _compare(ranking: Ranking, criterion: str, sides: Sequence[str], facet: Facet) -> str:
     """Return which of two sides takes less of a criterion that is not weighed, or that nothing shows it."""
-    judged = ranking.judged[criterion]
+    judged, one = ranking.judged[criterion], next(one for one in ranking.criteria if one.name == criterion)
     judgement = judged.get((sides[0], sides[1])) or judged[sides[1], sides[0]]
     if judgement.verdict is not Verdict.DIFFERS:
         between = _join_words([*map(facet.name_side, sides)], "and")
-        return f"There is no measurable difference in {criterion} between {between}"
+        return f"There is no measurable difference in {_name(one)} between {between}"
     first, second = sorted(sides, key=lambda side: _median(ranking, side, criterion))
-    one = next(one for one in ranking.criteria if one.name == criterion)
     figures = [in_unit(one.unit)(_median(ranking, side, criterion)) for side in (first, second)]
     return f"{facet.name_side(first)} is {_VERBS[criterion].less} ({per(figures[0], one.per)} against {figures[1]})"
 
@@ -536,13 +540,14 @@ def _standings(ranking: Ranking, layout: Layout, weights: Mapping[str, float]) -
 def _legend(ranking: Ranking, recommendation: Recommendation) -> Legend:
     weights, prices = recommendation.weights, recommendation.request.prices
     weighed = next(iter(weights))
+    score = next(_name(one) for one in ranking.criteria if one.name == weighed)
     if len(weights) > 1:
-        weighed = f"geometric mean of {', '.join(map(_weighed, weights.items()))}"
+        score = f"geometric mean of {', '.join(map(_weighed, weights.items()))}"
     titles = ", ".join(f"{one.what} per {one.per}" for one in ranking.criteria)
     reference = next(one for one in ranking.standings if one.side == ranking.reference)
     is_best = reference is ranking.standings[0] and sum(one.is_tied for one in ranking.standings) < 2
     against = "the best side" if is_best else recommendation.layout.facet.name_side(reference.side)
-    line = f"Score: {weighed} ÷ {against}'s."
+    line = f"Score: {score} ÷ {against}'s."
     if any(one.worse_by and not one.is_behind for one in ranking.standings):
         line += " Worse: by the value of one of its options."
     for standing in ranking.standings if len(weights) == 1 else ():
@@ -556,7 +561,7 @@ def _legend(ranking: Ranking, recommendation: Recommendation) -> Legend:
         "not shown to be worse than another share the first place."
     ]
     if any(standing.is_efficient is not None for standing in ranking.standings):
-        line += f" {_MARK}: no other side takes less of everything."
+        line += f" {_MARK}: no side takes less of all."
         sentences.append(
             f"{_MARK}: in the Pareto set: no other side takes as little of everything, and is shown to take less of "
             "something."
