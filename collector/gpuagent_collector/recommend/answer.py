@@ -76,7 +76,10 @@ def answer(recommendation: Recommendation, *, most: int = _SPOKEN_RANKINGS) -> s
     sentences += by_setting
     for (ranking, reasons), because in zip(recommendation.reasoned[:most], recommendation.because, strict=False):
         first, *others = _choice(ranking, recommendation)
-        sentences += [first if ranking is recommendation.rankings[0] else f"\n{first}", *others]
+        if ranking is recommendation.rankings[0]:
+            sentences += [first, *others, *_say_unranked(recommendation)]
+        else:
+            sentences += [f"\n{first}", *others]
         if because:
             said = say(because, layout.facet, recommendation.tests.specs, layout.sides)
             sentences += [f"\n{said}"] if said else []
@@ -94,6 +97,30 @@ def _say_unpriced(recommendation: Recommendation) -> list[str]:
     request, reason = recommendation.request, why_unpriced(recommendation.facts)
     is_asked = request.prices and request.weights is None and "cost" not in recommendation.weights
     return [f"Cost is not compared: {reason}."] if is_asked and reason else []
+
+
+def _find_unranked(recommendation: Recommendation) -> list[Standing]:
+    """Return each side that lacks a weighed figure wherever it has runs of a ranking."""
+    ranked = {one.side for ranking in recommendation.rankings for one in ranking.standings}
+    found = {one.side: one for ranking in recommendation.rankings for one in ranking.unranked}
+    return [one for side, one in found.items() if side not in ranked]
+
+
+def _say_unranked(recommendation: Recommendation) -> list[str]:
+    """Return which sides are not ranked, and why; nothing where all are."""
+    unranked, facet = _find_unranked(recommendation), recommendation.layout.facet
+    if not unranked:
+        return []
+    weighed = (one for one in recommendation.rankings[0].criteria if one.name in recommendation.weights)
+    lacking = [each for each in weighed if any(each.name not in one.medians for one in unranked)]
+    reasons = {recommendation.facts.unpriced.get(run_id) for one in unranked for run_id in one.run_ids}
+    why_not = reasons.pop() if len(reasons) == 1 and [each.name for each in lacking] == ["cost"] else None
+    are, their = ("are", "their") if unranked[1:] else ("is", "its")
+    unknown = f"{their} {_join_words([f'{each.name} per {each.per}' for each in lacking], 'and')} is unknown"
+    named = f"{len(unranked)} {facet.plural}"
+    if len(unranked) <= _SPOKEN_SIDES:
+        named = _join_words([facet.name_side(one.side) for one in unranked], "and")
+    return [f"{named} {are} not ranked: {why_not or unknown}."]
 
 
 def _say_settings(recommendation: Recommendation) -> list[str]:
@@ -123,7 +150,8 @@ def _over_settings(recommendation: Recommendation) -> Iterator[str]:
     tests, layout = recommendation.tests, recommendation.layout
     overall = tests.figures.overall
     compared = {overall[0].baseline, *(one.side for one in overall)}
-    others = [side for side in layout.sides if side not in compared]
+    unranked = {one.side for one in _find_unranked(recommendation)}
+    others = [side for side in layout.sides if side not in {*compared, *unranked}]
     # A side that some settings lack may be best in another.
     by_setting = _say_settings(recommendation) if others else []
     yield from by_setting
@@ -144,6 +172,7 @@ def _over_settings(recommendation: Recommendation) -> Iterator[str]:
         blocks = [block for block in layout.blocks for cell in block.cells if cell.side == side and cell.runs]
         having = [tell_apart(block, layout.blocks, briefly=True) for block in blocks]
         yield f"{layout.facet.name_side(side)} has runs of {first_few(having)} alone."
+    yield from _say_unranked(recommendation)
     yield from (f"\n{because}" for because in say_why(tests, most=1))
 
 
@@ -412,8 +441,10 @@ def _next(recommendation: Recommendation) -> str | None:
     return write_command("compare", {**asked, "--prices": prices}, sides=(first.side, second.side))
 
 
-def _verdict(standing: Standing, ranking: Ranking) -> str:
+def _verdict(standing: Standing, ranking: Ranking) -> str | None:
     """Return the verdict on a side; of the reference, whether it is best, or else has the lowest median."""
+    if standing.place is None:
+        return None
     if standing.judgement:
         return standing.judgement.verdict.value
     if sum(one.is_tied for one in ranking.standings) == 1:
@@ -446,7 +477,7 @@ def _facts(ranking: Ranking, reasons: Sequence[Reasons]) -> dict[str, Any]:
         "sides": Table(
             (Column("side"), _NUMBER, Column("place"), Column("medians"), *_score(ranking)), ranking.standings
         ),
-        "unranked": ranking.unranked,
+        "unranked": [one.side for one in ranking.unranked],
         "runs": {cell.side: [run.run_id for run in cell.runs] for cell in ranking.block.cells},
         "bounds": {one.side: one.bounds for one in reasons},
     }
@@ -454,16 +485,17 @@ def _facts(ranking: Ranking, reasons: Sequence[Reasons]) -> dict[str, Any]:
 
 def _data(ranking: Ranking, reasons: Sequence[Reasons], recommendation: Recommendation) -> Table:
     block, bounds = ranking.block, {one.side: one.bounds for one in reasons}
+    rows = [*ranking.standings, *ranking.unranked]
     criteria = {one.name: one for one in ranking.criteria}
     energy, cost, weights = criteria.get("energy"), criteria.get("cost"), recommendation.weights
     # As --weigh takes them.
     weighed = ",".join([f"{name}={weight:g}" for name, weight in weights.items()] if len(weights) > 1 else weights)
 
     def percent(at: int, standing: Standing) -> float | None:
-        return bounds[standing.side][at].percent
+        return bounds[standing.side][at].percent if standing.side in bounds else None
 
     def shown_limits(standing: Standing) -> str:
-        return " ".join(bound.limit.value for bound in bounds[standing.side] if bound.is_shown)
+        return " ".join(bound.limit.value for bound in bounds.get(standing.side, ()) if bound.is_shown)
 
     columns = [
         Column("side"),
@@ -486,7 +518,7 @@ def _data(ranking: Ranking, reasons: Sequence[Reasons], recommendation: Recommen
     columns.append(Column("bound_by", value=shown_limits))
     about = {"workload": block.workload, "parameters": block.parameters, "held": block.held}
     about["by"] = recommendation.layout.facet.name
-    return Table(columns, ranking.standings, about=about)
+    return Table(columns, rows, about=about)
 
 
 # Of a side, in characters.
@@ -505,7 +537,7 @@ def _standings(ranking: Ranking, layout: Layout, weights: Mapping[str, float]) -
         # There is no room for it too.
         criteria = [one for one in criteria if one.name != "energy"]
 
-    def verdict(one: Standing) -> str:
+    def verdict(one: Standing) -> str | None:
         if one.worse_by and not one.is_behind:
             return "worse"
         return _verdict(one, ranking)
@@ -567,7 +599,8 @@ def _legend(ranking: Ranking, recommendation: Recommendation) -> Legend:
             "something."
         )
     if ranking.unranked:
-        sentences.append(f"Not ranked, because some of these figures are missing: {', '.join(ranking.unranked)}.")
+        named = ", ".join(one.side for one in ranking.unranked)
+        sentences.append(f"Not ranked, because some of these figures are missing: {named}.")
     if "cost" not in {one.name for one in ranking.criteria}:
         reason = why_unpriced(recommendation.facts) or "give --prices FILE"
         sentences.append(f"Cost is unknown: {reason}.")

@@ -83,10 +83,11 @@ class Standing:
     """The place of one side.
 
     Attributes:
-        run_ids: of the runs that have every weighed criterion.
-        place: 1 for the best and all that are not shown to differ from it, which come first; then consecutive.
+        run_ids: of the runs that have every weighed criterion; of a side that is not ranked, of all its runs.
+        place: 1 for the best and all that are not shown to differ from it, which come first; then consecutive. None: it
+            lacks a weighed criterion.
         medians: over runs, by the name of each criterion that the side has.
-        judgement: its score against that of the ranking's reference; None: it is the reference.
+        judgement: its score against that of the ranking's reference; None: it is the reference, or has no score.
         is_tied: whether nothing shows that another side is better.
         worse_by: the options of which it has a value that is shown to be worse, over all values of the others.
         is_efficient: whether it belongs to the Pareto set: no other side takes less or as much of everything, and is
@@ -95,12 +96,12 @@ class Standing:
 
     side: str
     run_ids: frozenset[str]
-    place: int
+    place: int | None
     medians: Mapping[str, float]
     judgement: Judgement | None
     is_tied: bool
-    worse_by: tuple[str, ...]
-    is_efficient: bool | None
+    worse_by: tuple[str, ...] = ()
+    is_efficient: bool | None = None
 
     @property
     def runs(self) -> int:
@@ -128,7 +129,7 @@ class Ranking:
     criteria: tuple[Criterion, ...]
     standings: tuple[Standing, ...]
     reference: str
-    unranked: tuple[str, ...]
+    unranked: tuple[Standing, ...]
     judged: Mapping[str, "Judged"]
 
 
@@ -241,15 +242,18 @@ def _ranking(scored: tuple[Block, Values], judged: Judged, facts: Facts, delta: 
     judgements = {side: _against(reference, side, judged) for side in scores}
     # What is worse than the baseline is not best either, whatever else is shown.
     worse = {side for side in scores if _is_behind(_against(baseline, side, judged))}
+    medians = {
+        cell.side: {name: median(values[cell.side].values()) for name, values in taken.items() if cell.side in values}
+        for cell in block.cells
+    }
     standings = [
         Standing(
             side=side,
             run_ids=frozenset(scores[side]),
             place=1,
-            medians={name: median(values[side].values()) for name, values in taken.items() if side in values},
+            medians=medians[side],
             judgement=judgement,
             is_tied=side not in worse and not _is_behind(judgement),
-            worse_by=(),
             is_efficient=None if efficient is None else side in efficient,
         )
         for side, judgement in judgements.items()
@@ -260,7 +264,18 @@ def _ranking(scored: tuple[Block, Values], judged: Judged, facts: Facts, delta: 
         criteria=tuple(one for one in criteria if taken[one.name]),
         standings=_place(standings),
         reference=reference,
-        unranked=tuple(cell.side for cell in block.cells if cell.runs and cell.side not in scores),
+        unranked=tuple(
+            Standing(
+                side=cell.side,
+                run_ids=frozenset(run.run_id for run in cell.runs),
+                place=None,
+                medians=medians[cell.side],
+                judgement=None,
+                is_tied=False,
+            )
+            for cell in block.cells
+            if cell.runs and cell.side not in scores
+        ),
     )
 
 

@@ -26,7 +26,7 @@ def recommended(store: SyntheticStore, weights: Mapping[str, float] | None = TIM
     return recommend(store.ask, Request(workload="mnist", weights=weights, **request))  # type: ignore[arg-type]
 
 
-def places(found: Recommendation) -> dict[str, int]:
+def places(found: Recommendation) -> dict[str, int | None]:
     (ranking,) = found.rankings
     return {standing.side: standing.place for standing in ranking.standings}
 
@@ -153,6 +153,33 @@ def test_lines_have_the_criteria_and_the_verdicts_of_the_screen(store: Synthetic
         assert [line["criteria"] for line in lines] == [criteria] * 2
         assert (lines[0]["verdict"], lines[0]["time_unit"]) == (verdict, "seconds")
         assert len(rendered.beside_csv) == notes
+
+
+@pytest.mark.parametrize("unpriced", ["gke-a100", "gke-t4"])
+def test_a_side_without_a_price_is_named_and_the_others_are_ranked(store: SyntheticStore, unpriced: str) -> None:
+    """The first side is the baseline of all others, unless it is the one without a price."""
+    gke(store)
+    hours = {"gke-a100": 3.6, "gke-l4": 0.9, "gke-t4": 1.1}
+    entry = "- {{platform: {}, currency: USD, instance_hour: {}}}"
+    file = "\n".join(entry.format(*each) for each in hours.items() if each[0] != unpriced)
+    found = recommended(store, None, prices=parse_prices(file.encode(), "p.yaml"))
+    assert places(found).keys() == hours.keys() - {unpriced}
+    assert f"{unpriced} is not ranked: p.yaml has no entry for the platform {unpriced}" in answer(found)
+    *_, last = render(found).lines()
+    assert (last["side"], last["n"], last["time"] > 0) == (unpriced, 5, True)
+    assert {last[name] for name in ("place", "cost", "verdict", "score", "bound_by")} <= {None, ""}
+
+
+def test_over_settings_a_side_without_a_price_is_not_said_to_lack_runs(store: SyntheticStore) -> None:
+    nodes = [store.node(f"{platform}-node", platform) for platform in "abc"]
+    for repeat, size, (turn, node) in product(range(5), (32, 64), enumerate(nodes)):
+        rate = (1000.0 + repeat) / (1 + turn)
+        store.next_run(node, parameters={"batch_size": size}, throughput=rate, repeat=repeat, sampled=False)
+    entry = "- {{platform: {}, currency: USD, instance_hour: 1}}"
+    said = answer(recommended(store, None, prices=parse_prices("\n".join(map(entry.format, "bc")).encode(), "p.yaml")))
+    assert said.startswith("mnist costs least on b.")
+    assert "a is not ranked" in said
+    assert "has runs of" not in said
 
 
 def test_other_facets_can_be_chosen_from(store: SyntheticStore) -> None:
