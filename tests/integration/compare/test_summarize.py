@@ -102,6 +102,18 @@ def test_a_throughput_without_a_phase_counts_unless_one_of_the_measured_phase_ex
     assert figures_of_runs(store, "throughput") == {"without": 50.0, "before": 40.0, "after": 40.0}
 
 
+def test_a_throughput_has_the_unit_that_its_run_reported(any_store: SyntheticStore) -> None:
+    node = any_store.node("spruce", "laptop")
+    for turn, unit in enumerate(("items/s", "steps/s")):
+        any_store.run(unit, node, start_seconds=100 * turn)
+    any_store.rows["results"] = [
+        {**row, "unit": row["run_id"]} if row["name"] == "throughput" else row for row in any_store.rows["results"]
+    ]
+    rows = any_store.ask("SELECT DISTINCT run_id, unit FROM metrics WHERE unit LIKE '%/s' ORDER BY ALL")
+    assert rows == [{"run_id": unit, "unit": unit} for unit in ("items/s", "steps/s")]
+    assert any_store.ask("SELECT DISTINCT unit FROM metrics WHERE metric = 'run_seconds'") == [{"unit": "seconds"}]
+
+
 def figures_of_runs(store: SyntheticStore, metric: str) -> dict[str, float]:
     """Write what was added, and return a figure of each run that has it."""
     rows = store.ask("SELECT run_id, value FROM metrics WHERE metric = ?", [metric])
