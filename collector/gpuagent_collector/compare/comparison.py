@@ -370,7 +370,7 @@ def find_reasons(figures: Figures, facts: Facts) -> Iterator[Because]:
                 yield because
 
 
-def _divide_by_unit(block: Block, facts: Facts) -> Iterator[Block]:
+def divide_by_unit(block: Block, facts: Facts) -> Iterator[Block]:
     """Yield the runs of a block by the units of their throughputs: units of the most sides, then runs, first.
 
     Runs without any are with the first unit that their side has.
@@ -400,7 +400,7 @@ def _hold_units(layout: Layout, facts: Facts) -> Layout:
     least = 2 if layout.is_compared else 1
     blocks, left_out = [], [*layout.left_out]
     for block in layout.blocks:
-        parts = list(_divide_by_unit(block, facts))
+        parts = list(divide_by_unit(block, facts))
         kept = [part for part in parts if len({cell.side for cell in part.cells if cell.runs}) >= least]
         having, every = ({cell.side for part in some for cell in part.cells if cell.runs} for some in (kept, [block]))
         # Runs that count items say what those that count steps of other sizes cannot.

@@ -1,14 +1,13 @@
 """A table of metrics: rows by one facet, columns by another, and in each cell the runs' median and range."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
 
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.answer import write_figure
-from gpuagent_collector.compare.comparison import Comparison, Request
+from gpuagent_collector.compare.comparison import Comparison, Request, divide_by_unit
 from gpuagent_collector.compare.figures import Figure, known_metrics, make_figure
 from gpuagent_collector.metrics import Metric, hint_at
 from gpuagent_collector.present.answer import Answer
@@ -142,9 +141,10 @@ def tabulate_runs(ask: Ask, chosen: Selection, request: Request, names: Sequence
     counted = [run for run in chosen.runs if run.run_id in facts.metrics]
     parts = load_parts(ask, counted, facts, request.each) if request.each else {}
     lines = []
-    for metric, (row, blocks) in product(
-        _find_metrics(names, facts, layout.runs, request.stats), _find_rows(layout).items()
-    ):
+    metrics, rows = _find_metrics(names, facts, layout.runs, request.stats), _find_rows(layout)
+    by_unit = dict(_divide_rows(rows, facts))
+    pairs = ((each, row) for each in metrics for row in (rows if each.name == "run_seconds" else by_unit).items())
+    for metric, (row, blocks) in pairs:
         cells = [cell for block in blocks for cell in block.cells]
         unit = facts.unit((run for cell in cells for run in cell.runs), metric)
         # The figures of the runs, and then those of each part.
@@ -193,6 +193,18 @@ def _find_rows(layout: Layout) -> Mapping[str, Sequence[Block]]:
             for block in blocks:
                 rows[label_row(block, layout)].append(block)
     return rows
+
+
+def _divide_rows(rows: Mapping[str, Sequence[Block]], facts: Facts) -> Iterator[tuple[str, Sequence[Block]]]:
+    """Yield the rows; of runs with throughputs in several units one for each, as a comparison holds the unit too."""
+    for name, blocks in rows.items():
+        parts = [part for block in blocks for part in divide_by_unit(block, facts)]
+        units = [next(iter(facts.throughput_units(part.runs)), "") for part in parts]
+        # Blocks without any throughput are with the first.
+        known = list(dict.fromkeys(filter(None, units))) or [""]
+        for unit in known:
+            of_unit = [part for part, own in zip(parts, units, strict=True) if (own or known[0]) == unit]
+            yield f"{name} in {unit}" if known[1:] else name, of_unit
 
 
 # More differing settings are other work, not a consequence of the side; values of more sides are no label.

@@ -1,6 +1,7 @@
 """Tables of metrics by two facets."""
 
 import json
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,30 @@ def test_ten_sides_and_fifty_workloads_fit_into_80_columns_in_every_format(call:
         code, out, _ = call(*arguments, store=path)
         assert code == 0
         assert max(len(line) for line in out.splitlines() if str(path) not in line) <= 80  # a path stays whole
+
+
+def test_throughputs_in_two_units_are_in_rows_of_their_own(store: SyntheticStore) -> None:
+    for name, rates in {"alder": (60.0, 6000.0), "birch": (66.0, 6600.0)}.items():
+        node = store.node(f"{name}-node", name)
+        for rate, workload in product(rates, ("bert", "gpt")):
+            if name == "alder" or (rate > 100) is (workload == "gpt"):
+                store.next_run(node, workload=workload, throughput=rate)
+    for row in store.rows["results"]:
+        row["unit"] = "steps/s" if row["name"] == "throughput" and row["value"] < 100 else row["unit"]
+    matrix = tabulate(store.ask, Request(), ["throughput", "run_seconds"], "workload")
+    found = {(line.metric.name, line.row, line.unit): {*line.figures} for line in matrix.lines}
+    assert found == {
+        ("throughput", "bert in steps/s", "steps/s"): {"alder", "birch"},
+        ("throughput", "bert in items/s", "items/s"): {"alder"},
+        ("throughput", "gpt in items/s", "items/s"): {"alder", "birch"},
+        ("throughput", "gpt in steps/s", "steps/s"): {"alder"},
+        ("run_seconds", "bert", "seconds"): {"alder", "birch"},
+        ("run_seconds", "gpt", "seconds"): {"alder", "birch"},
+    }
+    by_platform = tabulate(store.ask, Request(by="workload"), ["throughput"], "platform").lines
+    medians = {(line.row, line.unit, side): each.median for line in by_platform for side, each in line.figures.items()}
+    assert medians["birch in steps/s", "steps/s", "bert"] == 66
+    assert medians["birch in items/s", "items/s", "gpt"] == 6600
 
 
 def test_metrics_that_no_run_has_are_named_below_the_table(call: Collector, tmp_path: Path) -> None:
