@@ -43,6 +43,7 @@ from gpuagent_collector.runs.repeating import repeat_layout
 from gpuagent_collector.runs.series import CHARTS, Course, load_courses
 from gpuagent_collector.runs.specs import SpecRow, spec_rows
 from gpuagent_collector.runs.words import write_command
+from gpuagent_collector.statistics.shift import Shift
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import MisuseError
 
@@ -346,12 +347,33 @@ def telling_side(row: Row, baseline: str, best: str | None = None) -> str:
     return best if best in differing else highest
 
 
-def find_reasons(figures: Figures, facts: Facts) -> Iterator[Because]:
-    """Yield where each shown difference of speed, duration, energy or cost comes from, as far as that is known."""
+def cost_shift(block: BlockFigures, side: str, costs: Figures | None) -> Shift | None:
+    """Return the shift of a side's cost, of several blocks that of its test among the `costs`; None: it has none."""
+    row = cost_row(block)
+    test = costs.find_test(block.block, side) if costs and row and row.metric.name == costs.primary.name else None
+    return test.judgement.shift if test else row.shifts.get(side) if row else None
+
+
+def _is_cost_shown(block: BlockFigures, side: str, costs: Figures | None) -> bool:
+    """Return whether a side's cost differs: by its own test, or as all blocks together are shown to differ."""
+    row, shift = cost_row(block), cost_shift(block, side, costs)
+    own = row.shifts.get(side) if row else None
+    if shift is None or own is None or shift.is_shown or costs is None:
+        return shift is not None and shift.is_shown
+    sides = (side, block.block.baseline)
+    common = [one.common.estimate for one in costs.overall if one.sides == sides and one.is_shown and one.common]
+    return own.is_shown and any((estimate > 1) is (own.estimate > 1) for estimate in common)
+
+
+def find_reasons(figures: Figures, facts: Facts, costs: Figures | None = None) -> Iterator[Because]:
+    """Yield where each shown difference of speed, duration, energy or cost comes from, as far as that is known.
+
+    `costs` have the tests of the cost of several blocks.
+    """
     primary, whole_runs = figures.primary, figures.primary.name == "run_seconds"
     parts_of = partial(find_because, facts=facts, alpha=figures.alpha, unpaired=figures.unpaired, whole_runs=whole_runs)
     factors_of = partial(find_product, facts=facts, alpha=figures.alpha, unpaired=figures.unpaired)
-    costs = {id(block.block): cost_row(block) for block in figures.blocks}
+    blocks = {id(block.block): block for block in figures.blocks}
     for test in figures.tests:
         shift, of_side = test.judgement.shift, (test.block, test.other.side)
         if shift.is_shown and primary.name in DEFAULT_PRIMARIES:
@@ -362,9 +384,9 @@ def find_reasons(figures: Figures, facts: Facts) -> Iterator[Because]:
                 yield because
         elif shift.is_shown and (because := factors_of(*of_side, metric=primary)):
             yield because
-        cost = costs[id(test.block)]
-        of_cost = cost and cost.shifts.get(test.other.side)
-        if cost and of_cost and of_cost.is_shown and cost.metric.name != primary.name:
+        cost = cost_row(blocks[id(test.block)])
+        is_beside = cost is not None and cost.metric.name != primary.name
+        if cost and is_beside and _is_cost_shown(blocks[id(test.block)], test.other.side, costs):
             because = factors_of(*of_side, metric=cost.metric)
             if because:
                 yield because
@@ -537,6 +559,7 @@ def compare(ask: Ask, request: Request) -> Comparison:
     )
     # Of one argument alone nothing is said about the others.
     is_of_several = len(facet.parts) > 1 or facet.argument == ""
+    costs = _test_costs(layout, facts, figures)
     return Comparison(
         request=request,
         runs=runs,
@@ -551,7 +574,7 @@ def compare(ask: Ask, request: Request) -> Comparison:
         parts=load_parts(ask, [run for run in runs if run.run_id in facts.metrics], facts, request.each)
         if request.each
         else {},
-        reasons=tuple(find_reasons(figures, facts)),
+        reasons=tuple(find_reasons(figures, facts, costs)),
         options=tuple(find_option_tests(layout, facts, figures)) if is_of_several and len(figures.tests) > 1 else (),
-        costs=_test_costs(layout, facts, figures),
+        costs=costs,
     )

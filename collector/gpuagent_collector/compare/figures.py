@@ -191,6 +191,10 @@ class Figures:
         """Return whether a difference is shown, in some block or in all of them together."""
         return bool(self.differing) or any(overall.is_shown for overall in self.overall)
 
+    def find_test(self, block: Block, side: str) -> Test | None:
+        """Return the test of a side of a block; None: there is none."""
+        return next((test for test in self.tests if test.block is block and test.other.side == side), None)
+
     def tests_of(self, overall: Overall) -> list[Test]:
         """Return the tests of the same two sides, one for each block."""
         return [test for test in self.tests if test.sides == overall.sides]

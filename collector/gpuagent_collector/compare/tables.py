@@ -7,7 +7,7 @@ from itertools import groupby
 from math import log
 from typing import Any
 
-from gpuagent_collector.compare.comparison import Comparison, cost_row, rank_sides
+from gpuagent_collector.compare.comparison import Comparison, cost_row, cost_shift, rank_sides
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Figures, Overall, Row, Test, count
 from gpuagent_collector.metrics import Better
 from gpuagent_collector.present.answer import Answer, Legend
@@ -179,7 +179,8 @@ def cost_table(comparison: Comparison) -> Table | None:
     for block in blocks:
         cost = cost_row(block)
         for side in cost.shifts if cost and cost.metric.name != primary.name else ():
-            rows.append({"block": block.block, "cost": cost, "side": side})
+            shift = cost_shift(block, side, comparison.costs)
+            rows.append({"block": block.block, "cost": cost, "side": side, "shift": shift})
     if len({row["cost"].metric.name for row in rows}) != 1:
         return None
     baselines, sides = ({row["block"].baseline for row in rows}, {row["side"] for row in rows})
@@ -208,7 +209,7 @@ def cost_table(comparison: Comparison) -> Table | None:
     columns = (
         Column(None, title, name, left=True),
         Column(None, f"{spoken(metric, None)}, {scale.symbol}", medians),
-        Column(None, "ratio [interval]", lambda row: write_shift(row["cost"].shifts[row["side"]], scale)),
+        Column(None, "ratio [interval]", lambda row: write_shift(row["shift"], scale)),
     )
     return Table(columns, rows, most=MOST_ROWS)
 

@@ -67,7 +67,7 @@ def write_answer(report: Report) -> Iterator[Markup]:
     pictures = _ratios([_shift(row) for row in verdicts.rows], comparison, at=len(verdicts.columns) - 1)
     tables = [table(verdicts.grid(), "Verdicts", pictures=pictures)]
     if costs := cost_table(comparison):
-        pictures = _ratios([row["cost"].shifts[row["side"]] for row in costs.rows], comparison, at=len(costs.columns))
+        pictures = _ratios([row["shift"] for row in costs.rows], comparison, at=len(costs.columns))
         tables.insert(0 if is_cost_first(comparison) else 1, table(costs.grid(), "Costs", pictures=pictures))
     yield from tables
     yield prose(f"{verdict_legend(comparison).text} {_PICTURES}", class_="quiet")
