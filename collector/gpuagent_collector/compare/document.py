@@ -332,7 +332,7 @@ def first_parts(comparison: Comparison) -> tuple[str, list[Part]]:
         if costs is not None and is_cost_first(comparison):
             tables = [costs, verdicts]
         elif costs is not None and len(costs.rows) > 1:  # the sentence has all of a single one
-            tables = [verdicts, costs]
+            tables = [verdicts, replace(costs, spare="costs")]
         parts: list[Part] = [*tables, *with_bars(because, layout.facet, verdict_legend(comparison))]
         by = f"Comparison by {layout.facet.spoken}"
         # The table has long names whole.

@@ -211,7 +211,7 @@ def cost_table(comparison: Comparison) -> Table | None:
         Column(None, f"{spoken(metric, None)}, {scale.symbol}", medians),
         Column(None, "ratio [interval]", lambda row: write_shift(row["shift"], scale)),
     )
-    return Table(columns, rows, most=MOST_ROWS)
+    return Table(columns, rows, most=MOST_ROWS, can_shrink=True)
 
 
 def _runs(row: Test | Overall) -> str:

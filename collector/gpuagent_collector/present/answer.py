@@ -141,6 +141,7 @@ class Answer:
         whole: str | None = None,
         spare: bool = True,
         rows: int | None = None,
+        tables: bool = True,
         details: bool = True,
     ) -> list[Section]:
         """Return the sections with their tables as text.
@@ -153,6 +154,7 @@ class Answer:
             whole: the command that prints the rest; None: this one, with `--all`; '': none is named.
             spare: whether there is room for spare legends and charts.
             rows: of a first screen, the most of a table that can shrink; None: as many as each table has there.
+            tables: whether there is room for spare tables.
             details: whether sections of details are among them, where it is not a first screen.
         """
         text = self.short if brief and self.short is not None else self.text
@@ -171,6 +173,8 @@ class Answer:
             sections.append(Section("SQL", [text]))
         hidden = len(self.caveats) - warnings
         more = [counted(hidden, "more warning")] if hidden > 0 else []
+        spared: list[Part] = [each for each in self.parts if isinstance(each, Table) and each.spare and not tables]
+        more += [each.spare for each in spared if isinstance(each, Table)]
         more += [self.more] if self.more else []
         last: Part = f"--all shows {', '.join(more)}." if brief and more else ""
         if last and whole is not None:
@@ -182,7 +186,8 @@ class Answer:
             last = Command(f"{last} Next:".lstrip(), self.next)
         if last:
             sections[-1] = replace(sections[-1], parts=[*sections[-1].parts, last])
-        kept = [part for part in sections[0].parts if spare or not (isinstance(part, Legend | Chart) and part.is_spare)]
+        spared += [part for part in self.parts if isinstance(part, Legend | Chart) and part.is_spare and not spare]
+        kept = [part for part in sections[0].parts if not any(part is each for each in spared)]
         sections[0] = replace(sections[0], parts=kept)
         written = partial(_written, wide=wide, whole=not brief, rows=rows)
         return shorten_sides([Section(each.heading, [*written(each.parts)]) for each in sections], self.sides, cut=cut)
@@ -248,6 +253,10 @@ def _flat(value: object) -> object:
     return json.dumps(value) if isinstance(value, dict | list) else value
 
 
+# Begins the line below a table that does not show all its rows.
+MORE = "… "
+
+
 def _written(parts: Sequence[Part], *, wide: bool, whole: bool, rows: int | None) -> Iterator[Part]:
     """Yield the parts with their tables as text, and below a table what it does not show."""
     for part in parts:
@@ -269,7 +278,7 @@ def _written(parts: Sequence[Part], *, wide: bool, whole: bool, rows: int | None
             line = part.more(rest)
             yield from [line] if line else []
         elif rest and part.most:
-            yield f"… {counted(len(rest), 'more row')}"
+            yield f"{MORE}{counted(len(rest), 'more row')}"
 
 
 # Characters of the name of a side: a line of text goes on in the next one, a row of a table does not.

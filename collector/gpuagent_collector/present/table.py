@@ -115,6 +115,7 @@ class Table:
         fits: in a terminal of at least so many columns they never do; None: as their width has it.
         most: a terminal shows so many rows; None: all.
         can_shrink: whether it shows fewer on a first screen without room for them.
+        spare: what it has, in words, where a first screen without room leaves it out; '': no such screen does.
         more: makes the line below from the rows that a terminal does not show; None: there is none.
         link: makes the address of a row's page, in HTML.
     """
@@ -127,6 +128,7 @@ class Table:
     fits: int | None = None
     most: int | None = None
     can_shrink: bool = False
+    spare: str = ""
     more: Callable[[Sequence[Any]], str | None] | None = None
     link: Callable[[Any], str] | None = None
 

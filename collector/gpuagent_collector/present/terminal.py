@@ -21,7 +21,7 @@ from rich.style import Style
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from gpuagent_collector.present.answer import Answer, Bullets, Command, Part, Verbatim
+from gpuagent_collector.present.answer import MORE, Answer, Bullets, Command, Part, Verbatim
 from gpuagent_collector.present.chart import Chart
 from gpuagent_collector.present.table import Grid, Table
 from gpuagent_collector.present.values import ABSENT
@@ -60,13 +60,15 @@ _FEWER_ROWS = range(8, 1, -1)
 def print_answer(console: Console, answer: Answer) -> None:
     """Print an answer as wide as the console.
 
-    A first screen without room leaves out the second of two warnings, then what is spare, then rows of tables that can
-    shrink, then the command that prints the rest.
+    A first screen without room leaves out the second of two warnings, then spare legends and charts, then rows of
+    tables that can shrink, then a spare table, then rows of the others, then the command that prints the rest.
     """
     usual: dict[str, Any] = {"warnings": 1, "whole": os.environ.get(WHOLE_ANSWER_VARIABLE)}
     parts = [*answer.parts, *(part for section in answer.sections for part in section.parts)]
-    can_shrink = any(isinstance(part, Table) and part.can_shrink for part in parts)
-    fewer = [usual | {"spare": False, "rows": rows} for rows in (None, *(_FEWER_ROWS if can_shrink else ()))]
+    tables = [part for part in parts if isinstance(part, Table)]
+    lengths = (None, *(_FEWER_ROWS if any(part.can_shrink for part in tables) else ()))
+    whether = (True, False) if any(part.spare for part in tables) else (True,)
+    fewer = [usual | {"spare": False, "rows": rows, "tables": all_} for all_ in whether for rows in lengths]
     for room in (usual | {"warnings": 2}, usual, *fewer, fewer[-1] | {"whole": usual["whole"] and ""}):
         with console.capture() as capture:
             _print_document(console, answer, room)
@@ -91,11 +93,11 @@ def _print_document(console: Console, answer: Answer, room: Mapping[str, Any]) -
                 lines = [*Text(part.lead).wrap(console, console.width), *shell_lines(part.command, console.width)]
                 console.print(Text("\n".join(map(str, lines))), soft_wrap=True)
                 continue
-            pieces = [*split_grid(part, console.width)] if isinstance(part, Grid) else [part]
+            pieces = list(split_grid(part, console.width)) if isinstance(part, Grid) else [part]
             for piece in pieces:
-                # Paragraphs are on lines of their own, and what a table does not show is right below it.
-                is_close = isinstance(after, str) and (isinstance(part, str) or after.startswith("… "))
-                blanks = 0 if is_close and piece is pieces[-1] else 1
+                # Paragraphs are on lines of their own, and the number of further rows is the last row.
+                is_joined = isinstance(part, str) or (piece is pieces[-1] and str(after).startswith(MORE))
+                blanks = 0 if isinstance(after, str) and is_joined else 1
                 console.print(Padding(_renderable(piece, console.width), (0, 0, blanks, 0)))
 
 

@@ -93,6 +93,16 @@ def test_a_first_screen_without_room_has_fewer_rows_of_a_table_that_can_shrink(r
     assert "collector show" in out.getvalue()
 
 
+@pytest.mark.parametrize(("lines", "expected"), [(4, (3, False)), (9, (0, True))])
+def test_a_first_screen_without_room_names_a_spare_table_among_the_rest(lines: int, expected: tuple[int, bool]) -> None:
+    columns, cells = [Column("name", "name")], [{"name": f"row {row}"} for row in range(6)]
+    tables = [Table(columns, cells, most=20, can_shrink=True), Table(columns, [{"name": "spare"}] * 3, spare="costs")]
+    answer = Answer(heading="Answer", text="text\n" * lines, parts=tables, more="metrics", next="collector show")
+    out = io.StringIO()
+    print_answer(Console(file=out, width=80), answer)
+    assert (out.getvalue().count("spare"), "--all shows costs, metrics." in out.getvalue()) == expected
+
+
 def test_a_command_of_several_lines_can_be_pasted_into_a_shell() -> None:
     words = ["printf", "%s\\n", "--pattern", "step {step} of 'many' words that no line holds at once", "a b", ""]
     command = shlex.join(words)
