@@ -358,7 +358,7 @@ def _named_once(sentences: Sequence[str], layout: Layout) -> list[str]:
             written.append(f"{begin}{rest[0].upper()}{rest[1:]}" if name == last else sentence)
             last = name
         else:
-            last = ""
+            last = last if name.startswith("Because ") else ""
             written.append(sentence)
     return written
 
@@ -430,6 +430,10 @@ def are_together(comparison: Comparison) -> bool:
     return all(one.shift and (one.shift.is_shown or one.sides not in differing) for one in comparison.figures.overall)
 
 
+# Of sides that differ from the baseline in both directions.
+_SPOKEN_SIDES = 3
+
+
 def say_together(comparison: Comparison) -> list[str]:
     """Return what all blocks together show: the best and the worst of several sides, else a sentence for each two."""
     overall, ranked = comparison.figures.overall, rank_sides(comparison)
@@ -437,9 +441,28 @@ def say_together(comparison: Comparison) -> list[str]:
         return [_ranked_sentence(comparison, ranked)]
     if ranked and are_together(comparison) and all(one.verdict is Verdict.NOT_SHOWN for one in ranked):
         return [_tie_sentence(comparison, overall)]
+    if 1 < len(overall) <= _SPOKEN_SIDES and any(one.is_split for one in overall) and _have_one_baseline(overall):
+        return [_split_sentence(comparison, overall)]
     differing = comparison.figures.differing
     shown_first = sorted(overall, key=lambda one: one.sides not in differing)
     return [_overall_sentence(comparison, one) for one in shown_first]
+
+
+def _have_one_baseline(overall: Sequence[Overall]) -> bool:
+    return len({one.baseline for one in overall}) == 1
+
+
+def _split_sentence(comparison: Comparison, overall: Sequence[Overall]) -> str:
+    """Return what the tests of several sides against one baseline show one by one."""
+    layout, metric = comparison.layout, comparison.figures.primary
+    said: list[str] = []
+    for one in overall:
+        tests = comparison.figures.tests_of(one)
+        # The first says which direction is better.
+        judged = replace(_find_judged(comparison, tests), better=None) if said else _find_judged(comparison, tests)
+        said.append(f"{', '.join(_list_verdicts(comparison, tests, judged))} {layout.facet.where(one.side)}")
+    compared = f"{spoken(metric, comparison.request.stat)} compared with {layout.facet.name_side(overall[0].baseline)}"
+    return f"{_over(comparison, overall[0])}: {compared} is {'; '.join(said)}."
 
 
 def _tie_sentence(comparison: Comparison, overall: Sequence[Overall]) -> str:
@@ -657,12 +680,22 @@ def _range(tests: Sequence[Test], metric: Metric) -> str:
     """Return the least and the largest of differences in one direction: 20 % higher to 2.5 × as high (better)."""
     nearest = sorted(tests, key=lambda test: abs(test.judgement.shift.estimate - test.judgement.shift.neutral))
     least, most = _how_much(nearest[0], replace(metric, better=None)), _how_much(nearest[-1], metric)
-    return most if most.startswith(least) else f"{least} to {most}"
+    for direction in (" higher", " lower"):
+        if direction in most:  # it is said once
+            least = least.removesuffix(direction)
+    return most if most.startswith(f"{least} ") or most == least else f"{least} to {most}"
 
 
 def _one_by_one(comparison: Comparison, tests: Sequence[Test]) -> str:
-    """Return what tests of the same two sides show one by one: those that differ, by direction, then the others."""
+    """Return what tests of the same two sides show one by one."""
     layout, metric = comparison.layout, _find_judged(comparison, tests)
+    this, that = layout.facet.where(tests[0].other.side), layout.facet.name_side(tests[0].baseline.side)
+    listed = "; ".join(_list_verdicts(comparison, tests, metric))
+    return f"{spoken(metric, comparison.request.stat)} {this} compared with {that} is {listed}"
+
+
+def _list_verdicts(comparison: Comparison, tests: Sequence[Test], metric: Metric) -> list[str]:
+    """Return for which blocks tests show what: first those that differ, by direction."""
     by_verdict: dict[Verdict, list[Test]] = defaultdict(list)
     for test in tests:
         by_verdict[test.judgement.verdict].append(test)
@@ -675,12 +708,19 @@ def _one_by_one(comparison: Comparison, tests: Sequence[Test]) -> str:
         ("undecided", by_verdict[Verdict.NOT_SHOWN]),
         ("undecided by so few runs", by_verdict[Verdict.TOO_FEW]),
     ]
-    listed = []
-    for words, group in groups:
-        names = [tell_apart(test.block, layout.blocks, briefly=True) for test in group]
-        listed += [f"{words} for {first_few(names)}"] if names else []
-    this, that = layout.facet.where(tests[0].other.side), layout.facet.name_side(tests[0].baseline.side)
-    return f"{spoken(metric, comparison.request.stat)} {this} compared with {that} is {'; '.join(listed)}"
+    blocks = [(words, [test.block for test in group]) for words, group in groups if group]
+    return [f"{words} for {first_few(_name_blocks(of_words, comparison.layout))}" for words, of_words in blocks]
+
+
+def _name_blocks(blocks: Sequence[Block], layout: Layout) -> list[str]:
+    """Return the names of blocks; a workload of which all settings are among them has its own."""
+    others = {block.workload for block in layout.blocks if all(block is not each for each in blocks)}
+    names = (tell_apart(block, layout.blocks, briefly=True) for block in blocks)
+    return list(
+        dict.fromkeys(
+            name if block.workload in others else block.workload for name, block in zip(names, blocks, strict=True)
+        )
+    )
 
 
 def _over(comparison: Comparison, overall: Overall) -> str:
@@ -694,6 +734,8 @@ def _ranked_sentence(comparison: Comparison, ranked: Sequence[Overall]) -> str:
     """Return the best side over all blocks and the worst one, each by its test against the baseline."""
     ends = [_place(comparison, ranked[-1], is_highest=True), _place(comparison, ranked[0], is_highest=False)]
     best, worst = ends if comparison.figures.primary.better is Better.HIGHER else reversed(ends)
+    if best.endswith(f" {comparison.layout.facet.where(ranked[0].baseline)}"):
+        worst = worst.replace(f" than {comparison.layout.facet.where(ranked[0].baseline)} (", " (")
     return f"{_over_ranked(comparison, ranked)} {best}, and {worst}."
 
 
@@ -800,16 +842,20 @@ def headline_reasons(comparison: Comparison) -> list[Because]:
 
 
 def _common_reasons(comparison: Comparison, reasons: Sequence[Because]) -> list[str]:
-    """Return for each side its reasons, each with the workloads that have it."""
+    """Return the reasons of sides, each with the workloads that have it; sides with the same ones together."""
     layout = comparison.layout
-    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[str, dict[str, list[Block]]] = defaultdict(lambda: defaultdict(list))
     for because in reasons:
-        found[because.side][because.words or ""].append(tell_apart(because.block, layout.blocks, briefly=True))
-    sentences = []
+        found[because.side][because.words or ""].append(because.block)
+    sides: dict[str, list[str]] = defaultdict(list)
     for side, of_side in found.items():
         listed = []
-        for words, names in of_side.items():
-            every = "in both" if not names[2:] else f"in all {len(names)}"
-            listed.append(f"{words} ({first_few(names) if len(names) < len(layout.blocks) else every})")
-        sentences.append(f"Because {layout.facet.where(side)} {'; '.join(listed)}.")
-    return sentences
+        for words, blocks in of_side.items():
+            every = "in both" if not blocks[2:] else f"in all {len(blocks)}"
+            is_some = len(blocks) < len(layout.blocks)
+            listed.append(f"{words} ({first_few(_name_blocks(blocks, layout)) if is_some else every})")
+        sides["; ".join(listed)].append(layout.facet.where(side))
+    return [
+        f"Because {', '.join(names[:-1])}{' and ' * (len(names) > 1)}{names[-1]} {said}."
+        for said, names in sides.items()
+    ]

@@ -70,8 +70,8 @@ KINDS: Mapping[str, Kind] = {
         "GPU idle for the host", "the GPU waits longer for the host", "the GPU waits less for the host", _HOST_FACTS
     ),
     "gpu": Kind("GPU busy", "the GPU is busy for longer", "the GPU is busy for less time", _GPU_FACTS),
-    "computing": Kind("CPU at work", "its CPU works longer", "its CPU works less", _HOST_FACTS),
-    "waiting": Kind("CPU waiting", "its CPU waits longer", "its CPU waits less"),
+    "computing": Kind("CPU at work", "the CPU works longer", "the CPU works less", _HOST_FACTS),
+    "waiting": Kind("CPU waiting", "the CPU waits longer", "the CPU waits less"),
     "start": Kind("start-up", "it takes longer to start", "it starts sooner", ("Image", "Environment", "Python")),
     "first_token": Kind("first token", "the first token takes longer", "the first token comes sooner"),
     "tokens": Kind("further tokens", "further tokens take longer", "further tokens take less time"),

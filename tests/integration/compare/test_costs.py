@@ -10,6 +10,7 @@ from gpuagent_collector.answers.scaling_curves import study_scaling
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import cost_row
 from gpuagent_collector.compare.matrix import tabulate
+from gpuagent_collector.compare.tables import cost_table
 from gpuagent_collector.present.markdown import to_markdown
 from gpuagent_collector.present.rendering import as_table
 from gpuagent_collector.present.table import Table
@@ -87,6 +88,31 @@ def test_costs_of_several_workloads_are_tested_together(store: SyntheticStore) -
     assert sorted(of_blocks) == ["Cost per million items", "Cost per million steps"]
     alone = compared(store, prices=prices(ALDER + BIRCH), metric="cost_per_million_items_usd", series=False)
     assert alone.costs is None
+
+
+def test_a_cost_that_is_not_shown_has_no_cause_and_no_interval(store: SyntheticStore) -> None:
+    nodes = [store.node(f"{name}-node", name) for name in ("alder", "birch")]
+    repeats = [(repeat, workload) for workload, runs in (("bert", 4), ("gpt", 2)) for repeat in range(runs)]
+    of_birch = {"bert": 1200.0, "gpt": 700.0}
+    for (repeat, workload), node in product(repeats, nodes):
+        rate = 1000.0 if node is nodes[0] else of_birch[workload]
+        store.next_run(node, workload=workload, throughput=rate + repeat)
+    found = compared(store, prices=prices(ALDER + BIRCH), series=False)
+    assert found.costs is not None and not found.costs.differs
+    assert {because.what for because in found.reasons} <= {"time"}
+    table = cost_table(found)
+    assert table is not None and [row[-1].endswith(" [–]") for row in table.grid().rows] == [True, True]
+
+
+def test_sides_that_differ_both_ways_are_in_one_sentence(store: SyntheticStore) -> None:
+    rates = {"alder": (1000.0, 1000.0), "birch": (2000.0, 500.0), "cedar": (1250.0, 800.0)}
+    nodes = {name: store.node(f"{name}-node", name) for name in rates}
+    for repeat, (name, node), place in product(range(8), nodes.items(), (0, 1)):
+        store.next_run(node, workload=("bert", "gpt")[place], throughput=rates[name][place] * (1 + repeat / 1e4))
+    said = (
+        "Over 2 workloads: throughput compared with alder is 2 × as high (better) for bert, 50 % lower (worse) for gpt"
+    )
+    assert f"{said} on birch; 25 % higher for bert, 20 % lower for gpt on cedar." in answer(compared(store))
 
 
 def test_one_price_makes_no_part_of_a_difference(store: SyntheticStore) -> None:
