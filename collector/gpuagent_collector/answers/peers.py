@@ -269,12 +269,16 @@ def _at(place: int, parts: Parts, orders: Mapping[str, Sequence[str]], metric: M
 
 
 def _differences(run: Run, newest: Sequence[Run], facts: Facts, metric: Metric | None) -> list[Difference]:
-    """Return the properties in which the peers, or they and the run, differ."""
-    own = properties_of(run, facts)
+    """Return the properties in which the peers, or they and the run, differ; the platform is the first."""
+
+    def read(one: Run) -> dict[str, str]:
+        return {"Platform": one.platform or "unknown", **properties_of(one, facts)}
+
+    own = read(run)
     groups: Mapping[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for peer in newest:
         value = facts.value(peer, metric.name) if metric else None
-        for title, text in properties_of(peer, facts).items():
+        for title, text in read(peer).items():
             if value is not None:
                 groups[title][text].append(value)
     return [
@@ -333,12 +337,13 @@ def _first(peers: Peers) -> str:
     if first.percentile is None:
         return f"{place} has no peers."
     several = len(first.peers) > 1
-    among = f"higher than {significant(first.percentile, 2)} % of {len(first.peers)} peers"
+    others = f"{len(first.peers)} peers{_on_other_platforms(peers)}"
+    among = f"higher than {significant(first.percentile, 2)} % of {others}"
     if not several:
         among = f"equal to {_only_peer(peers)}"
     for is_beyond, word in ((first.value > max(first.peers), "higher"), (first.value < min(first.peers), "lower")):
         if is_beyond:
-            among = f"{word} than {f'all {len(first.peers)} peers' if several else _only_peer(peers)}"
+            among = f"{word} than {f'all {others}' if several else _only_peer(peers)}"
     verdict = {
         None: "which are too few for a range" if several else "too few for a range",
         False: "inside the range of most of them",
@@ -348,6 +353,16 @@ def _first(peers: Peers) -> str:
         write = notation([first.tolerance.high], _unit(first, peers)).write
         verdict += f" ({write(first.tolerance.low)} to {write(first.tolerance.high)})"
     return f"{place} is {among}, {verdict}."
+
+
+def _on_other_platforms(peers: Peers) -> str:
+    """Return how many of the peers' nodes are on another platform than the run; '' where none is, or of jobs."""
+    others = [peer.platform or "an unknown platform" for peer in peers.newest if peer.platform != peers.run.platform]
+    if not others or peers.request.jobs:
+        return ""
+    where = others[0] if len(set(others)) == 1 else "other platforms"
+    share = f"{len(others)} of" if len(others) < peers.nodes else "all"
+    return f" ({share} {peers.nodes} nodes on {where})"
 
 
 def _only_peer(peers: Peers) -> str:
@@ -448,10 +463,11 @@ def _next(peers: Peers) -> str:
         return write_command("job" if is_outside else "history", {}, sides=[name_of_job(peers.run.run_id)])
     if any(place.is_outside for place in peers.places):
         return write_command("show", {}, peers.run.run_id)
+    of_these = {**peers.request.words, "--workload": peers.run.workload}
     if peers.nodes and peers.units < LEAST_VALUES:
-        return write_command("compare", {"--by": "node", "--workload": peers.run.workload})
+        return write_command("compare", {"--by": "node", **of_these})
     if peers.nodes:
-        return write_command("outliers", {"--workload": peers.run.workload})
+        return write_command("outliers", of_these)
     if published_on(peers.run):
         return write_command("peers", {"--reference": ""}, peers.run.run_id)
     if peers.own_runs + 1 < 2 * LEAST_PART:

@@ -114,6 +114,22 @@ def test_the_only_peer_is_named_and_the_runs_of_the_own_node_are_beside_it(tmp_p
     assert "680 to 700 items/s; here it is 680 items/s" in rounded
 
 
+def test_peers_on_another_platform_are_counted_and_have_a_median_of_their_own(tmp_path: Path) -> None:
+    with made_up(tmp_path / "runs.duckdb") as store:
+        places = [("ash", "lab"), ("oak", "lab"), ("fir", "cloud"), ("elm", "cloud")]
+        for (name, platform), rate in zip(places, (500.0, 510.0, 300.0, 310.0), strict=True):
+            store.next_run(store.node(name, platform), throughput=rate)
+        near, far = (find_peers(store.ask, Request(name=name)) for name in ("run-0", "run-3"))
+    assert "higher than 67 % of 3 peers (2 of 3 nodes on cloud), which are too few" in answer(near)
+    assert "(2 of 3 nodes on lab)" in answer(far)
+    (differing,) = near.differences
+    assert (differing.title, differing.own, differing.values) == (
+        "Platform",
+        "lab",
+        (("cloud", 2, 305), ("lab", 1, 510)),
+    )
+
+
 def test_runs_whose_throughput_has_another_unit_are_no_peers(tmp_path: Path) -> None:
     with made_up(tmp_path / "runs.duckdb") as store:
         ash, oak = store.node("ash", "lab"), store.node("oak", "lab")
