@@ -214,7 +214,8 @@ def say_parts(comparison: Comparison, parts: str) -> tuple[str, Table]:
         blocks.sort(key=lambda setting: in_order(setting[0]))
     of_blocks = [_parts_by_name(block, comparison) for _, block in blocks]
     taken = Counter(part for of_block in of_blocks for part in of_block)
-    found: dict[Metric, tuple[float, str]] = {}
+    # By the metrics' names: throughput in steps and in items is one.
+    found: dict[str, tuple[float, str, str]] = {}
     rows: dict[str, dict[str, str]] = {}
     for (name, block), of_block in zip(blocks, of_blocks, strict=True):
         titles = {part: f"{name}: {part}" if taken[part] > 1 else part for part in of_block}
@@ -227,19 +228,20 @@ def say_parts(comparison: Comparison, parts: str) -> tuple[str, Table]:
             low, high = min(values, key=values.__getitem__), max(values, key=values.__getitem__)
             distance = (values[high] - values[low]) / _WHOLES.get(metric.unit, values[high] or 1)
             ends = " to ".join(f"{write(values[title])} ({title})" for title in (low, high))
-            found[metric] = max(found.get(metric, (-1.0, "")), (distance, f"{spoken(metric, None)}: {ends}"))
+            largest = (distance, f"{spoken(metric, None)}: {ends}", metric.title)
+            found[metric.name] = max(found.get(metric.name, largest), largest)
             for title, value in values.items():
                 rows[title][metric.name] = write(value)
     # What is compared comes first, if the parts differ in it.
-    primary = comparison.figures.primary
-    is_first = found.get(primary, (0.0, ""))[0] >= _ALIKE
+    primary = comparison.figures.primary.name
+    is_first = primary in found and found[primary][0] >= _ALIKE
     metrics = sorted(found, key=lambda metric: (not (is_first and metric == primary), -found[metric][0]))
     metrics = metrics[:_MOST_COLUMNS]
     columns = [Column(None, "", "title", left=True)]
-    columns += [Column(None, metric.title, metric.name) for metric in metrics]
+    columns += [Column(None, found[metric][2], metric) for metric in metrics]
     sentence = ""
     if metrics and len(rows) > len(blocks):
-        distance, said = found[metrics[0]]
+        distance, said, _ = found[metrics[0]]
         parts = f"{parts} of one setting" if len(blocks) > 1 else parts
         alike = f"No figure of the {parts} differs by more than {percent(_ALIKE)}."
         most = "" if is_first else " most"
