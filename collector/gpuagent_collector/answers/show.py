@@ -269,7 +269,9 @@ def study_show(ask: Ask, name: str | None, request: Request) -> Showing:
         parts = load_parts(asking, runs, comparison.facts, PartKind.RANK)
     return Showing(
         comparison=comparison,
-        paragraph=describe_runs(asking, runs, comparison.facts, others) if is_one else "",
+        paragraph=describe_runs(asking, runs, comparison.facts, others, experiment=comparison.request.experiment)
+        if is_one
+        else "",
         details=details,
         further=_go_further(asking, runs[0]) if details else None,
         straggler=describe_straggler(parts.values()) if is_one else "",
@@ -390,12 +392,13 @@ def render(showing: Showing) -> Answer:
     match = _COMMAND.search(line)
     command = match[1] if match else showing.further
     if command is None:
-        command = write_command("runs", {"--workload": comparison.layout.blocks[0].workload})
+        named = {"--workload": comparison.layout.blocks[0].workload, "--experiment": request.experiment}
+        command = write_command("runs", named)
     if {block.workload for block in comparison.layout.blocks} == {SERVING} and not details:
         command = write_command("serving", {})
     if not text:  # several workloads: the one with most runs
         block = max(comparison.layout.blocks, key=lambda block: sum(len(cell.runs) for cell in block.cells))
-        command = write_command("show", {}, block.workload)
+        command = write_command("show", {**request.words, "--workload": None}, block.workload)
     shown_anyway = _OF_SIDES if details else ("different_commands",) if showing.by_command else ()
     if details:
         heading = f"Run {details.row['run_id']}"

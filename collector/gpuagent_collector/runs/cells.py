@@ -28,7 +28,7 @@ from gpuagent_collector.runs.arguments import (
 )
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import CONDITIONS, FACETS, JOINT, Facet, can_name
-from gpuagent_collector.runs.words import distinguishing, statuses, telling
+from gpuagent_collector.runs.words import distinguishing, reasons, statuses, telling
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.looks import read_rule
 
@@ -54,12 +54,12 @@ Place = tuple[str | None, str | None, int | None, object]
 EXCLUDED = "excluded"
 
 
-def cancelled_caveat(counts: str) -> Caveat:
-    """Return the warning that cancelled runs are left out; `counts` are their numbers in words."""
+def cancelled_caveat(counts: str, experiment: str | None = None) -> Caveat:
+    """Return the warning that cancelled runs, of an experiment or of all, are left out; `counts` are their numbers."""
     return Caveat(
         code="cancelled",
         text=f"cancelled runs are left out: {counts}",
-        remedy="they count neither as runs nor as failures; `collector runs --status cancelled` lists them",
+        remedy=f"they count neither as runs nor as failures; {reasons([CANCELLED], experiment)} lists them",
     )
 
 

@@ -14,7 +14,7 @@ from gpuagent_collector.runs.arguments import identify_command
 from gpuagent_collector.runs.cells import UNFINISHED, ended_in_queue
 from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.facets import can_name
-from gpuagent_collector.runs.words import statuses
+from gpuagent_collector.runs.words import statuses, write_command
 from gpuagent_common.text import counted
 
 # Metric → how a sentence has its figure.
@@ -70,11 +70,12 @@ def describe_runs(
     others: Mapping[str, int] | None = None,
     *,
     is_ending_known: bool = False,
+    experiment: str | None = None,
 ) -> str:
     """Return a paragraph on one run, or on several of a workload with medians over those that succeeded.
 
-    The last line is the command to go on with, if there is one. `others` are numbers of further runs by status.
-    With `is_ending_known`, the paragraph on one run leaves out how it ended.
+    The last line is the command to go on with, if there is one, within an `experiment` that is asked for. `others` are
+    numbers of further runs by status. With `is_ending_known`, the paragraph on one run leaves out how it ended.
     """
     succeeded = [run for run in runs if run.status == "succeeded"]
     sentences = [] if is_ending_known and len(runs) == 1 else [_ending(runs, succeeded, Counter(others or {}))]
@@ -91,7 +92,7 @@ def describe_runs(
         and not facts.values(succeeded, "throughput")
     ):
         sentences.append("No steps were timed: --observe finds those of torch, --pattern those that are printed.")
-    return "\n".join(filter(None, [" ".join(sentences), _next(ask, runs)]))
+    return "\n".join(filter(None, [" ".join(sentences), _next(ask, runs, experiment)]))
 
 
 def _ending(runs: Sequence[Run], succeeded: Sequence[Run], others: Counter[str]) -> str:
@@ -145,8 +146,8 @@ def _steps(ask: Ask, runs: Sequence[Run], each: str | None) -> Iterator[str]:
         yield f"{counted(round(median(others)), 'step')}, none after the warm-up{source}"
 
 
-def _next(ask: Ask, runs: Sequence[Run]) -> str:
-    """Return where to look next; empty: there is nothing to see."""
+def _next(ask: Ask, runs: Sequence[Run], experiment: str | None) -> str:
+    """Return where to look next, within an experiment that is given; empty: there is nothing to see."""
     failed = [run.run_id for run in runs if run.status not in ("succeeded", *UNFINISHED) and not ended_in_queue(run)]
     if all(map(ended_in_queue, runs)):
         return ""
@@ -154,17 +155,19 @@ def _next(ask: Ask, runs: Sequence[Run]) -> str:
         silent = {row["run_id"] for row in ask(_SILENT, [failed])}
         return next((f"Its output: collector logs {name}" for name in reversed(failed) if name not in silent), "")
     workload = runs[0].workload
-    (differs,) = ask(_FACETS, [workload])
-    facet = next((name for name, does in differs.items() if does and (name != "command" or runs[0].command)), None)
-    if facet:
-        experiments = {run.experiment for run in runs}
-        of_one = experiments.pop() if len(runs) > 1 and len(experiments) == 1 else None
-        # Other sides may be in other experiments.
-        has_sides = of_one and ask(f"{_FACETS} AND experiment = ?", [workload, of_one])[0][facet]
-        only = f" --experiment {shlex.quote(of_one)}" if of_one and has_sides else ""
-        return f"Next: collector compare --workload {shlex.quote(workload)} --by {facet}{only}"
+    experiments = {run.experiment for run in runs}
+    of_one = experiments.pop() if len(runs) > 1 and len(experiments) == 1 else None
+    # Other sides may be in other experiments.
+    for only in dict.fromkeys([of_one or experiment, experiment]):
+        condition, values = ("", []) if only is None else (" AND experiment = ?", [only])
+        (differs,) = ask(_FACETS + condition, [workload, *values])
+        facet = next((name for name, does in differs.items() if does and (name != "command" or runs[0].command)), None)
+        if facet:
+            options = {"--workload": workload, "--by": facet, "--experiment": only}
+            return f"Next: {write_command('compare', options)}"
     given = [json.loads(run.parameters) for run in runs]
     names = [name for name in dict.fromkeys(chain(*given)) if len({str(each.get(name)) for each in given}) > 1]
     if len(names) == 1 and can_name(names[0]):
-        return f"Next: collector compare --workload {shlex.quote(workload)} --by parameter:{names[0]}"
+        options = {"--workload": workload, "--by": f"parameter:{names[0]}", "--experiment": experiment}
+        return f"Next: {write_command('compare', options)}"
     return f"Next: collector show {shlex.quote(runs[0].run_id if len(runs) == 1 else workload)}"

@@ -15,10 +15,13 @@ from gpuagent_collector.statistics.shift import Scale, Shift
 from gpuagent_common.text import harmless
 
 
-def reasons(statuses: Iterable[str] = ()) -> str:
-    """Return the command that prints why runs did not succeed; `statuses` are theirs, the first one is listed."""
-    known = [status for status in statuses if status in STATUSES]
-    return f"`collector runs --status {known[0]}`" if known else "`collector runs`"
+def reasons(statuses: Iterable[str] = (), experiment: str | None = None) -> str:
+    """Return the command that prints why runs did not succeed, of an experiment or of all.
+
+    `statuses` are theirs, the first one is listed.
+    """
+    known = next((status for status in statuses if status in STATUSES), None)
+    return f"`{write_command('runs', {'--status': known, '--experiment': experiment})}`"
 
 
 class Condition(str):

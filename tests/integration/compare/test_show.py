@@ -1,6 +1,7 @@
 """`collector show`: everything about a run or a side."""
 
 import json
+import shlex
 from collections.abc import Callable
 from itertools import pairwise
 from math import inf, nan
@@ -266,6 +267,42 @@ def test_several_workloads_are_counted(call: Collector, tmp_path: Path) -> None:
                 store.next_run(node, workload=workload)
     out = call("show", store=path)[1]
     assert "6 runs of 3 workloads succeeded: 3 of gpt, 2 of mnist, 1 of gcn." in out
+
+
+def test_throughputs_of_workloads_in_other_units_have_one_column(call: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "units.duckdb"
+    with made_up(path) as store:
+        for name, factor in (("ash", 1.0), ("oak", 0.5)):
+            node = store.node(name, "lab")
+            for workload, rate in (("eval", 30.0), ("train", 1000.0)):
+                store.next_run(node, workload=workload, throughput=rate * factor)
+        for row in store.rows["results"]:
+            if row["name"] == "throughput" and row["value"] <= 30:
+                row["unit"] = "steps/s"
+    table = call("show", "--each", "node", store=path)[1].partition("Each node")[2]
+    assert "steps/s" in table
+    assert "items/s" in table
+    assert table.count("Throughput") == 1
+
+
+def test_the_next_command_stays_in_the_experiment(collector: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "experiments.duckdb"
+    with made_up(path) as store:
+        lab, cloud = (store.node(name, name) for name in ("lab", "cloud"))
+        for node, workload, experiment in (
+            *((lab, workload, "both") for workload in ("eval", "train")),
+            *((node, "train", "several") for node in (lab, cloud)),
+            *((cloud, "train", "one") for _ in range(2)),
+        ):
+            store.next_run(node, workload=workload, experiment=experiment)
+        for status in ("failed", "cancelled"):
+            store.next_run(cloud, workload="train", experiment="one", status=status)
+    for experiment, command in (("both", "show"), ("several", "compare"), ("one", "runs")):
+        out = collector("show", path, experiment, "--all", columns=300)[1]
+        named, *words = shlex.split(out.rstrip().splitlines()[-1])[1:]
+        assert (named, words[-2:]) == (command, ["--experiment", experiment])
+        for status in ("failed", "cancelled") if experiment == "one" else ():
+            assert f"--status {status} --experiment one`" in out
 
 
 @pytest.mark.parametrize(("status", "is_shown"), [("failed", True), ("cancelled", False)])

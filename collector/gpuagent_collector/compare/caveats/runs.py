@@ -124,7 +124,7 @@ def failed_sides(evidence: Evidence) -> Iterator[Caveat]:
     """Warn of sides of which no run succeeded, such as settings that fail: they are missing in every table."""
     ended = _count_others(evidence, _is_ended, among_sides=False)
     if ended:
-        why = reasons(status for _, status in ended)
+        why = reasons((status for _, status in ended), evidence.asked.get("--experiment"))
         counts = _write_counts(evidence, ended)
         yield Caveat(code="failed_sides", text=f"sides that are in no figure: {counts}", remedy=f"see why: {why}")
 
@@ -133,7 +133,7 @@ def unsuccessful(evidence: Evidence) -> Iterator[Caveat]:
     """Warn of runs that ended without success on sides with others that succeeded."""
     ended = _count_others(evidence, _is_ended, among_sides=True)
     if ended:
-        why = reasons(status for _, status in ended)
+        why = reasons((status for _, status in ended), evidence.asked.get("--experiment"))
         yield Caveat(
             code="unsuccessful",
             text=f"runs that are in no figure: {_write_counts(evidence, ended)}",
@@ -146,7 +146,7 @@ def cancelled(evidence: Evidence) -> Iterator[Caveat]:
     numbers = _count_others(evidence, lambda status: status == CANCELLED)
     if numbers:
         counts = (f"{number:,} {_name(evidence, side)}".rstrip() for (side, _), number in numbers.items())
-        yield cancelled_caveat(", ".join(counts))
+        yield cancelled_caveat(", ".join(counts), evidence.asked.get("--experiment"))
 
 
 def excluded(evidence: Evidence) -> Iterator[Caveat]:
