@@ -392,8 +392,8 @@ def render(showing: Showing) -> Answer:
     match = _COMMAND.search(line)
     command = match[1] if match else showing.further
     if command is None:
-        named = {"--workload": comparison.layout.blocks[0].workload, "--experiment": request.experiment}
-        command = write_command("runs", named)
+        of_these = {"--workload": comparison.layout.blocks[0].workload, "--experiment": request.experiment}
+        command = write_command("runs", of_these)
     if {block.workload for block in comparison.layout.blocks} == {SERVING} and not details:
         command = write_command("serving", {})
     if not text:  # several workloads: the one with most runs
