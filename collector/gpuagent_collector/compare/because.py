@@ -8,7 +8,7 @@ medians. Nothing is guessed: without the figures of a split there is none.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
+from itertools import chain, compress
 
 import numpy as np
 
@@ -32,8 +32,8 @@ Times = Mapping[str, Floats]
 # Less than this share of the time is not worth a split of its own.
 _LEAST_PERCENT = 5.0
 
-# Runs whose steps have as many items are compared by step, others by item.
-_SAME_ITEMS = 0.1
+# Sides whose steps have as many items, as their throughputs say, are compared by step, others by item.
+_SAME_ITEMS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,23 +173,33 @@ _COSTS = ("gpu_other_utilization_percent", "gpu_throttled_percent", "sm_clock_bu
 
 
 def find_because(
-    block: Block, side: str, facts: Facts, *, whole_runs: bool, alpha: float, unpaired: bool = False
+    block: Block,
+    side: str,
+    facts: Facts,
+    *,
+    whole_runs: bool,
+    alpha: float,
+    unpaired: bool = False,
+    by_item: bool | None = None,
 ) -> Because | None:
     """Return where a side's difference from the block's baseline comes from; None: no split is known for both.
 
     Of `whole_runs` the duration is compared, else the speed. Intervals have the confidence 1 - alpha. `unpaired` runs
-    that were made together count as independent ones.
+    that were made together count as independent ones. Steps are divided `by_item` where it is known; None: where those
+    of the block need it.
     """
+    by_item = differ_in_items([block], facts) if by_item is None else by_item
     cells = block.cell(block.baseline), block.cell(side)
     for of, base, split in _SPLITS[whole_runs]:
         runs, figures = _common_figures(cells, base, facts)
         times = [split(of_side) for of_side in figures]
         if not all(runs) or not all(times):
             continue
-        what = "item" if of == "step" and _divide_by_items(times, figures, block, facts) else of
+        is_of_items = of == "step" and by_item and _divide_by_items(times, figures)
+        what = name_work([*chain(*runs)], facts) if is_of_items else of
         pairs = None if unpaired else _find_pairs(runs, cells, alpha)
         # The parts are those of the runs with readings, and their sums the medians of all runs.
-        wholes = [_known_seconds(cell.runs, base, facts, by_item=what == "item") for cell in cells]
+        wholes = [_known_seconds(cell.runs, base, facts, by_item=is_of_items) for cell in cells]
         first, second = (_shares(of_side, median(whole)) for of_side, whole in zip(times, wholes, strict=True))
         parts = []
         for name in KINDS:
@@ -374,22 +384,28 @@ _SPLITS: Mapping[bool, Sequence[tuple[str, str, Split]]] = {
 OF_SPLITS = (*(base for splits in _SPLITS.values() for _, base, _ in splits), *_DECIDING, *_COSTS)
 
 
-def _divide_by_items(
-    times: Sequence[dict[str, Floats]], figures: Sequence[Figures], block: Block, facts: Facts
-) -> bool:
-    """Divide times of steps by their items and return True, if all runs report items and sides differ in them.
+def differ_in_items(blocks: Sequence[Block], facts: Facts) -> bool:
+    """Return whether steps of some block's sides have other numbers of items: then all times of an answer are of items.
 
-    All sides of a block count, so that its differences are of the same work.
+    So they are of the same work, and differ as the throughputs do.
     """
+    for block in blocks:
+        usual = []
+        for cell in block.cells:
+            rates, seconds = (facts.column(cell.runs, name) for name in ("throughput", "step_seconds"))
+            known = rates * seconds > 0
+            usual += [median(rates[known]) * median(seconds[known])] if known.any() else []
+        if usual and max(usual) / min(usual) - 1 > _SAME_ITEMS:
+            return True
+    return False
+
+
+def _divide_by_items(times: Sequence[dict[str, Floats]], figures: Sequence[Figures]) -> bool:
+    """Divide times of steps by their items and return True, if all runs report items."""
     if "throughput" not in figures[0]:
         return False
     items = [of_side["throughput"] * of_side["step_seconds"] for of_side in figures]
-    usual = [median(of_side) for of_side in items]
-    for cell in block.cells:
-        every = facts.column(cell.runs, "throughput") * facts.column(cell.runs, "step_seconds")
-        known = every[every > 0]
-        usual += [median(known)] if known.size else []
-    if not all(of_side.all() for of_side in items) or max(usual) / min(usual) - 1 <= _SAME_ITEMS:
+    if not all(of_side.all() for of_side in items):
         return False
     for of_side, number in zip(times, items, strict=True):
         of_side.update({name: seconds / number for name, seconds in of_side.items()})

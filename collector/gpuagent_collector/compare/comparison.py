@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from gpuagent_collector.choices import PartKind, Stat
-from gpuagent_collector.compare.because import OF_SPLITS, Because, find_because, find_product
+from gpuagent_collector.compare.because import OF_SPLITS, Because, differ_in_items, find_because, find_product
 from gpuagent_collector.compare.caveats import OF_DISTURBANCES, find_caveats
 from gpuagent_collector.compare.figures import (
     DEFAULT_PRIMARIES,
@@ -371,7 +371,14 @@ def find_reasons(figures: Figures, facts: Facts, costs: Figures | None = None) -
     `costs` have the tests of the cost of several blocks.
     """
     primary, whole_runs = figures.primary, figures.primary.name == "run_seconds"
-    parts_of = partial(find_because, facts=facts, alpha=figures.alpha, unpaired=figures.unpaired, whole_runs=whole_runs)
+    parts_of = partial(
+        find_because,
+        facts=facts,
+        alpha=figures.alpha,
+        unpaired=figures.unpaired,
+        whole_runs=whole_runs,
+        by_item=differ_in_items([block.block for block in figures.blocks], facts),
+    )
     factors_of = partial(find_product, facts=facts, alpha=figures.alpha, unpaired=figures.unpaired)
     blocks = {id(block.block): block for block in figures.blocks}
     for test in figures.tests:

@@ -25,8 +25,8 @@ def explain(before: list[Figures], after: list[Figures], *, whole_runs: bool = F
     return find_because(block, "after", facts, whole_runs=whole_runs, alpha=0.05)
 
 
-def lay_out_sides(before: list[Figures], after: list[Figures]) -> tuple[Block, Facts]:
-    sides = {"before": before, "after": after}
+def lay_out_sides(*runs: list[Figures]) -> tuple[Block, Facts]:
+    sides = dict(zip(("before", "after", "third"), runs, strict=False))
     metrics = {f"{side}-{number}": run for side, runs in sides.items() for number, run in enumerate(runs)}
     cells = [
         Cell(side=side, runs=tuple(bare_run(f"{side}-{n}") for n in range(len(runs))), others={})
@@ -114,6 +114,23 @@ def test_steps_of_different_sizes_are_compared_by_item() -> None:
     assert because.difference < 0
     assert because.lead is not None
     assert because.lead.name == "idle"
+
+
+@pytest.mark.parametrize(("items", "of"), [(64, "step"), (60, "item")])
+def test_all_sides_are_divided_alike_as_their_throughputs_differ(items: int, of: str) -> None:
+    chance = random.Random(1)
+    slow, fast, third = ([make_run(chance, traced=True, host=host) for _ in range(RUNS)] for host in (9.0, 6.0, 3.0))
+    for run in third:  # their median steps are shorter than their mean ones
+        run["throughput"] = items / run["step_seconds"]
+    block, facts = lay_out_sides(slow, fast, third)
+    for side, runs in (("after", fast), ("third", third)):
+        because = find_because(block, side, facts, whole_runs=False, alpha=0.05)
+        assert because is not None
+        assert because.of == of
+        if of == "item":
+            assert because.medians == pytest.approx(
+                [1 / median(run["throughput"] for run in each) for each in (slow, runs)]
+            )
 
 
 @pytest.mark.parametrize(
