@@ -85,7 +85,9 @@ def draw(
         asked["values"] = tuple(word for word in words if word != what)
     request = Request(**{**asked, "by": columns or asked["by"]})
     if metric is not None:
-        command = write_command("plot", {**request.choice, "-o": str(path)}, metric, sides=request.values)
+        prices = request.prices.source if request.prices else None
+        options = {**request.choice, "--baseline": request.baseline, "--prices": prices, "-o": str(path)}
+        command = write_command("plot", options, metric, sides=request.values)
         raise MisuseError(f"plot takes no --metric, but the metric in place of {what}: `{command}`")
     wanted = PlotRequest(
         names=tuple(dict.fromkeys(name.strip() for name in what.split(","))),
@@ -99,8 +101,8 @@ def draw(
     picture = write_plot(ask, wanted, path)
     if picture.missing:
         print_error(f"not drawn, because no run has it: {', '.join(picture.missing)}")
-    if picture.said:
-        click.echo(textwrap.fill(picture.said, shutil.get_terminal_size().columns))
+    for paragraph in picture.said.splitlines():
+        click.echo(textwrap.fill(paragraph, shutil.get_terminal_size().columns))
     click.echo(f"{path}: {picture.width_mm:.0f} × {picture.height_mm:.0f} mm")
 
 
