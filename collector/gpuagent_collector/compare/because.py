@@ -305,6 +305,11 @@ def _common_figures(cells: Sequence[Cell], base: str, facts: Facts) -> tuple[lis
     return runs, [{name: facts.column(side, name) for name in known} for side in runs]
 
 
+def lacks_samples(cell: Cell, facts: Facts) -> bool:
+    """Return whether too few runs of a side have a sample of their CPU, by which their time could be divided."""
+    return bool((~np.isnan(facts.column(cell.runs, "process_cpu_cores"))).mean() < _LEAST_SHARE)
+
+
 def _split_step(figures: Figures) -> dict[str, Floats]:
     """Return the parts of a step: by the steps that were traced, else by samples of the GPU's use; {}: unknown."""
     step = figures["step_seconds"]

@@ -117,7 +117,8 @@ def _draw_whole(ask: Ask, asked: PlotRequest) -> Picture:
             return _saying(picture, f"{_recommend(ask, request, chosen)} {picture.said}".strip())
         case "because":
             comparison = compare_what_differs(ask, replace(request, series=False))
-            return _saying(draw_because(comparison, width_mm), say_comparison(comparison, most=1))
+            picture = draw_because(comparison, width_mm)
+            return _saying(picture, f"{say_comparison(comparison, most=1)}\n{picture.said}".strip())
         case "split":
             request = _of_workload(ask, name, request, MEMORY_LIMIT)
             return draw_split(ask, choose_runs(ask, request, rows), width_mm)
@@ -186,6 +187,8 @@ def _choose_kind(ask: Ask, names: Sequence[str], chosen: Selection) -> Kind | No
         reported = names_by_step(ask, chosen.layout.run_ids)
         if set(names) <= set(reported):
             return Kind.STEPS
+        if unknown[0].startswith("cost_per_") and chosen.facts.prices is None:
+            raise MisuseError(f"{unknown[0]} needs prices: add --prices FILE (docs/cost.md)")
         hint = hint_at(unknown[0], [*known, *reported, *WHOLE])
         raise MisuseError(f"{unknown[0]} is neither a metric nor reported by step; {hint}")
     cells = [cell for block in chosen.layout.blocks for cell in block.cells if cell.runs]

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.comparing import alternate
 from tests.integration.compare.filled import FILLS, HOSTILE_FILLS, Fill
 from tests.integration.compare.ranked import add_ranked
-from tests.integration.compare.synthetic import SyntheticStore, many_sides
+from tests.integration.compare.synthetic import MEASURE_SECONDS, SyntheticStore, many_sides
 from tests.integration.plot.looking import assert_clear, axes_of, words_of, xs_of, ys_of
 from tests.integration.plot.scenes import links, models, ranks, stacks
 from tests.integration.recommend.scenes import gke
@@ -228,6 +229,25 @@ def test_no_parts_are_drawn_where_no_difference_is_shown_and_a_command_is_named(
     alternate(store)
     with pytest.raises(GpuAgentError, match=r"no difference by platform is shown.*`collector "):
         plot(store, "because")
+
+
+def test_differences_without_parts_are_counted_with_the_reason(store: SyntheticStore, plot: Plot) -> None:
+    nodes = {name: store.node(name, name) for name in ("alder", "birch", "cedar")}
+    for repeat in range(7):
+        for (name, node), rate in zip(nodes.items(), (1000.0, 800.0, 500.0), strict=True):
+            store.run(f"{name}-{repeat}", node, start_seconds=100 * repeat, repeat=repeat, throughput=rate + repeat)
+    rows = store.rows
+    is_read = {id(row): not row["run_id"].startswith("cedar") for row in rows["process_samples"]}
+    rows["process_samples"] = [row for row in rows["process_samples"] if is_read[id(row)]]
+    for row in rows["run_events"]:
+        if row["run_id"].startswith("cedar") and row["name"] == "teardown":
+            row["time"] += timedelta(seconds=0.3 - MEASURE_SECONDS)
+    picture = plot(store, "because")
+    assert len(axes_of(picture)) == 1
+    said = "of 2 differences, because too few runs on cedar have a sample of their CPU in a measured phase of 300 ms"
+    assert f"not divided: 1 {said}" in picture.said
+    with pytest.raises(GpuAgentError, match="not divided: 1 of 1 difference, because too few runs on cedar"):
+        plot(store, "because", values=("alder", "cedar"))
 
 
 def test_dropped_values_and_means_are_named_where_lines_join_them(store: SyntheticStore, plot: Plot) -> None:
@@ -441,9 +461,11 @@ def command(collector: Collector, bare: Path) -> Collector:
 def test_the_remedy_for_a_metric_as_an_option_has_the_stores_the_sides_and_the_file(
     collector: Collector, bare: Path, tmp_path: Path
 ) -> None:
+    (tmp_path / "prices.yaml").write_text(PRICES)
     asked = ("plot", str(bare), "because", "--by", "environment", "bare", "docker", "--metric", "step_seconds")
-    code, _, err = collector(*asked, "-o", str(tmp_path / "out.png"), columns=80)
-    command = f"plot --store {bare} step_seconds --by environment -o {tmp_path / 'out.png'} bare docker"
+    prices = f"--prices {tmp_path / 'prices.yaml'}"
+    code, _, err = collector(*asked, *prices.split(), "-o", str(tmp_path / "out.png"), columns=80)
+    command = f"plot --store {bare} step_seconds --by environment {prices} -o {tmp_path / 'out.png'} bare docker"
     assert (code, f"`collector {command}`" in err) == (2, True)
 
 
@@ -478,6 +500,7 @@ def test_files_have_the_size_and_the_format_of_their_names(command: Collector, t
         (("collectives", "--workload", "mnist"), 1, "no run reports collectives by size"),
         (("loss", "--kind", "steps"), 1, "no run reports loss by step; these runs report nothing by step"),
         (("thruput",), 2, "thruput is neither a metric nor reported by step; did you mean throughput?"),
+        (("cost_per_run_usd",), 2, "cost_per_run_usd needs prices: add --prices FILE"),
         (("run_seconds", "--kind", "time"), 2, "run_seconds has no curve over time"),
         (("roofline", "--kind", "bars"), 2, "--kind bars is for metrics; roofline is a kind of its own"),
         (("scaling", "--each", "gpu"), 2, "--each gpu is not for scaling: a speed-up is of whole runs; "),
