@@ -168,11 +168,11 @@ def _draw_metrics(ask: Ask, asked: PlotRequest) -> Picture:
     if kind is Kind.TIME:
         return draw_over_time(ask, chosen, find_charts(asked.names), asked.width_mm, request.each)
     if kind is Kind.STEPS:
-        return draw_by_step(ask, chosen, asked.names, asked.width_mm)
-    matrix = tabulate_runs(ask, chosen, request, asked.names)
-    draw = draw_bars if kind is Kind.BARS else draw_dots
-    picture = draw(matrix, asked.width_mm)
-    picture.missing = matrix.missing
+        picture = draw_by_step(ask, chosen, asked.names, asked.width_mm)
+    else:
+        matrix = tabulate_runs(ask, chosen, request, asked.names)
+        picture = (draw_bars if kind is Kind.BARS else draw_dots)(matrix, asked.width_mm)
+        picture.missing = matrix.missing
     if comparison is None:
         return picture
     said = say_comparison(comparison, most=1, place="in the figure")
@@ -180,8 +180,11 @@ def _draw_metrics(ask: Ask, asked: PlotRequest) -> Picture:
 
 
 def _choose_kind(ask: Ask, names: Sequence[str], chosen: Selection) -> Kind | None:
-    """Return the kind that is clear from the names and the number of runs; None: dots."""
-    known = [metric.name for metric in chosen.facts.known]
+    """Return the kind that is clear from the names and the number of runs; None: dots.
+
+    Of a result such as the loss, that is the curve, if the runs report more than the last one.
+    """
+    known = {metric.name: metric.group for metric in chosen.facts.known}
     unknown = [name for name in names if name not in known]
     if unknown:
         reported = names_by_step(ask, chosen.layout.run_ids)
@@ -191,6 +194,8 @@ def _choose_kind(ask: Ask, names: Sequence[str], chosen: Selection) -> Kind | No
             raise MisuseError(f"{unknown[0]} needs prices: add --prices FILE (docs/cost.md)")
         hint = hint_at(unknown[0], [*known, *reported, *WHOLE])
         raise MisuseError(f"{unknown[0]} is neither a metric nor reported by step; {hint}")
+    if {known[name] for name in names} == {"Result"}:
+        return Kind.STEPS if set(names) <= set(names_by_step(ask, chosen.layout.run_ids, least=2)) else None
     cells = [cell for block in chosen.layout.blocks for cell in block.cells if cell.runs]
     is_few = len(cells) <= MOST_LINES and all(len(cell.runs) == 1 for cell in cells)
     is_sampled = all(name in CURVES and BY_NAME[name].quantity for name in names)

@@ -229,9 +229,9 @@ def draw_by_step(ask: Ask, chosen: Selection, names: Sequence[str], width_mm: fl
     return picture
 
 
-def names_by_step(ask: Ask, run_ids: Sequence[str]) -> list[str]:
-    """Return the names of what these runs report by step."""
-    return [row["name"] for row in ask(_NAMES, [list(run_ids)])]
+def names_by_step(ask: Ask, run_ids: Sequence[str], least: int = 1) -> list[str]:
+    """Return the names of what these runs report by step, in so many steps at least."""
+    return [row["name"] for row in ask(_NAMES, [list(run_ids), least])]
 
 
 def _series(chosen: Selection) -> Mapping[str, Sequence[Run]]:
@@ -270,8 +270,8 @@ def _draw_steps(axes: Axes, curves: Sequence[Mapping[float, float]], index: int)
 
 
 _NAMES = """
-SELECT DISTINCT name FROM run_events
-WHERE event = 'metric' AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[]))) ORDER BY name"""
+SELECT name FROM run_events WHERE event = 'metric' AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))
+GROUP BY name HAVING greatest(1, count(DISTINCT TRY_CAST(detail->>'step' AS BIGINT))) >= ? ORDER BY name"""
 
 # Of the first rank, and of a long run the means over as many steps.
 _VALUES = """

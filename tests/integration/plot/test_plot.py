@@ -219,6 +219,10 @@ def test_what_is_reported_by_step_is_found_by_its_name(filled_with: Filled, plot
     assert len(axes.lines) == 16
     assert ys_of(axes.lines[7])[:2] == [2.0, 1.0]
     assert "is stored" not in words_of(plot(store, "loss", kind="steps"))
+    # Its course is also the first picture of a loss; the last one has other figures beside it.
+    (axes,) = axes_of(plot(store, "loss", workload="resnet18"))
+    assert axes.get_xlabel() == "step"
+    assert "step" not in {axes.get_xlabel() for axes in axes_of(plot(store, "loss,throughput"))}
     with pytest.raises(GpuAgentError, match="these are: loss"):
         plot(store, "throughput", kind="steps")
 
