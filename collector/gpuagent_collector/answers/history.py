@@ -402,10 +402,9 @@ def _untested(history: History, title: str) -> str:
     if history.request.jobs:
         takes = f"{history.least} jobs of one user and name with as many CPUs, GPUs and nodes"
         each = each.replace("run", "job")
-    return (
-        f"Nothing shows yet whether {title} changed over time: it takes {takes}, and there "
-        f"{'is' if each in ('1 run', '1 job') else 'are'} {each}. " + " ".join(filter(None, [among, *follows]))
-    )
+    are = "is" if each in ("1 run", "1 job") else "are"
+    nothing = f"Nothing shows yet whether {title} changed over time: it takes {takes}, and there {are} {each}."
+    return " ".join(filter(None, [nothing, among, *follows]))
 
 
 def _change(before: Level, after: Level) -> str:
