@@ -275,10 +275,17 @@ def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseli
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
 
 
+# Facets whose values users may take for sides of another one, and where runs have them.
+_OTHER_FACETS = {name: name for name in ("platform", "environment", "interference", "device")} | {"node": "nodes"}
+
+
 def _what_is_meant(value: str, present: Sequence[str], runs: Sequence[Run], facet: Facet) -> str:
     """Return what a value that no run has may be instead, or the values that there are."""
     if any(run.workload == value for run in runs):
         return f"it is a workload: --workload {shlex.quote(value)}"
+    for name, attribute in _OTHER_FACETS.items():
+        if name not in facet.names and any(getattr(run, attribute) == value for run in runs):
+            return f"but runs have the {name} {value}: --by {name}"
     option = _OPTION.match(value)
     if option and not facet.is_of_arguments:
         return f"--by argument:{option[0]} compares by an option of commands"

@@ -289,6 +289,8 @@ def test_unknown_names_are_rejected_with_the_known_ones(store: SyntheticStore) -
     alternate(store, first={"experiment": "tuesday"}, second={"experiment": "tuesday"})
     for request, message in (
         ({"values": ("alder", "oak")}, "no run has the platform oak; there are: alder, birch"),
+        ({"values": ("alder-node", "oak")}, "but runs have the node alder-node: --by node"),
+        ({"by": "node", "values": ("bare",)}, "but runs have the environment bare: --by environment"),
         ({"values": ("--lr 0.1", "alder")}, "no run has the platform --lr 0.1; --by argument:--lr compares"),
         ({"by": "command", "values": ("--lr 0.1", "alder")}, "no run has the command --lr 0.1; no run has any command"),
         ({"values": ("-5", "alder")}, "no run has the platform -5; there are: alder, birch"),
