@@ -585,21 +585,21 @@ def _effects(comparison: Comparison) -> str:
     """Return what each option of a sweep changes; those of which no runs could show it together."""
     few = []
     said = []
-    told: set[str] = set()
+    given: set[str] = set()
     for facet, tests in comparison.options:
         if all(test.judgement.verdict is Verdict.TOO_FEW for test in tests):
             few.append(facet.option)
         else:
-            said.append(_effect(facet, tests, comparison.figures.primary, told))
+            said.append(_effect(facet, tests, comparison.figures.primary, given))
     if few:
         said.append(f"the runs are too few to show what {' or '.join(few)} changes")
     return "; ".join(said)
 
 
-def _effect(facet: Facet, tests: Sequence[Test], metric: Metric, told: set[str]) -> str:
+def _effect(facet: Facet, tests: Sequence[Test], metric: Metric, given: set[str]) -> str:
     """Return what an option's values change, over all values of the others: the largest difference that is shown.
 
-    `told` has what earlier intervals are of; it is said once, and what is said here is added.
+    `given` has the confidence and the numbers of runs that earlier ones named; they are named once.
     """
     shown = [test for test in tests if test.judgement.verdict is Verdict.DIFFERS]
     if all(test.judgement.verdict is Verdict.EQUAL for test in tests):
@@ -613,8 +613,8 @@ def _effect(facet: Facet, tests: Sequence[Test], metric: Metric, told: set[str])
     whole = interval(most.judgement.shift)
     confidence, bounds = whole.split(" interval ")
     of = f"{confidence}, {_number(most)}"
-    evidence = bounds if of in told else f"{whole}, {_number(most)}"
-    told.add(of)
+    evidence = bounds if of in given else f"{whole}, {_number(most)}"
+    given.add(of)
     return f"{changed} makes it {how} ({evidence})"
 
 
