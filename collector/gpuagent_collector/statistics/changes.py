@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from gpuagent_collector.statistics.shift import Floats, tie_near
 
 # A part of fewer values could not have a level of its own.
 LEAST_PART = 4
@@ -48,7 +47,7 @@ def find_changes(values: Sequence[float], *, alpha: float = 0.05) -> list[Change
         start, end = parts.pop()
         if end - start < 2 * LEAST_PART:
             continue
-        ranks = _ranks(np.asarray(values[start:end], dtype=np.float64))
+        ranks = _ranks(tie_near(values[start:end]))
         steps = _steps(ranks[None, :])[0]
         place = int(np.argmax(steps))
         p_value = _p_value(ranks, float(steps[place]), alpha, chance)

@@ -105,7 +105,7 @@ def estimate_shift(
 
     `scale` None: a ratio where all values are positive, else a difference.
     """
-    sides = [np.asarray(side, dtype=np.float64) for side in (baseline, other)]
+    sides = np.split(tie_near(np.concatenate([baseline, other])), [len(baseline)])
     if scale is None:
         scale = Scale.RATIO if min(side.min() for side in sides) > 0 else Scale.DIFFERENCE
     scaled = [np.log(side) for side in sides] if scale is Scale.RATIO else sides
@@ -142,6 +142,20 @@ def estimate_shift(
         p_value=min(1.0, 2 * float(lower_tail[extreme])),
         matched=matched,
     )
+
+
+# Times are stored to a microsecond, and sums of equal ones may differ in the last digits.
+_NEAR = 1e-6
+
+
+def tie_near(values: Values) -> Floats:
+    """Return positive values of which those as near as a millionth are equal, so that rounding puts none in order."""
+    every = np.asarray(values, dtype=np.float64)
+    if not every.size or every.min() <= 0:
+        return every
+    _, first, place = np.unique(np.round(np.log(every) / _NEAR), return_index=True, return_inverse=True)
+    tied: Floats = every[first][place]
+    return tied
 
 
 def _differences(baseline: Floats, other: Floats) -> Floats:
@@ -239,7 +253,8 @@ def _walsh_averages(baseline: Floats, other: Floats) -> Floats:
 
 def shifts_of(sides: Sides) -> Floats:
     """Return what the estimate is the median of, of positive values, as logarithms of ratios."""
-    baseline, other = (np.log(np.asarray(side, dtype=np.float64)) for side in sides[:2])
+    values = tie_near(np.concatenate([sides.baseline, sides.other]))
+    baseline, other = np.split(np.log(values), [len(sides.baseline)])
     return _walsh_averages(baseline, other) if sides.matched else _differences(baseline, other)
 
 

@@ -19,6 +19,7 @@ from gpuagent_collector.statistics.shift import (
     matched_rejection_bound,
     rejection_bound,
     smallest_p_value,
+    tie_near,
 )
 from gpuagent_collector.statistics.summaries import geometric_mean, median_interval, outliers
 from gpuagent_collector.statistics.verdicts import Verdict, holm_levels, judge
@@ -241,3 +242,13 @@ def test_thousands_of_runs_give_the_same(digits: int, centre: float, monkeypatch
 
 def test_thousands_of_equal_runs_have_no_shift() -> None:
     assert estimate_shift([3.0] * 600, [3.0] * 600).p_value == 1.0
+
+
+def test_values_that_differ_by_rounding_are_equal() -> None:
+    before, after = [37.500000703] * 4, [37.500000938] * 4
+    shift = estimate_shift(before, after)
+    assert (shift.estimate, shift.p_value) == (1.0, 1.0)
+    assert not shift.is_shown
+    # Of many values that lie close, none is moved further than that.
+    close = np.linspace(1.0, 1.001, 100_000)
+    assert np.abs(tie_near(close) / close - 1).max() < 2e-6
