@@ -825,6 +825,10 @@ def say_why(comparison: Comparison, *, most: int, of_costs: bool = False) -> lis
     for because in reasons:
         both = comparison.headline is not None
         sentence = say(because, layout.facet, comparison.specs, layout.sides, names_both=both)
+        if sentence and layout.options[0]:
+            # The sentence before has the names in full; the table has these.
+            for side in (because.side, because.baseline):
+                sentence = sentence.replace(layout.facet.where(side), f"with {layout.options[1][side]}")
         if sentence:
             name = tell_apart(because.block, layout.blocks)
             sentences.append(f"{name}: {sentence[0].lower()}{sentence[1:]}" if len(layout.blocks) > 1 else sentence)
