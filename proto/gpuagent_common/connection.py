@@ -115,7 +115,7 @@ def read_token(path: Path) -> str:
 
     Raises:
         FileNotFoundError: the file does not exist.
-        TokenError: it is empty, unreadable, or readable by anyone but its owner.
+        TokenError: it has no token, is unreadable, or readable by anyone but its owner.
     """
     try:
         # Before it is read: another user's pipe would hold up who reads it.
@@ -126,9 +126,7 @@ def read_token(path: Path) -> str:
         raise
     except OSError as error:
         raise TokenError(f"cannot read the token file {path}: {error}") from error
-    if not token:
-        raise TokenError(f"the token file {path} is empty; delete it, and restart `collector serve` to make a new one")
-    if not (token.isascii() and token.isprintable()):
+    if not (token and token.isascii() and token.isprintable()):
         join = "collector tokens create agent --node NODE | gpuagent join HOST:PORT"
         raise TokenError(f"{path} is no token file; give another by --token-file, or join: {join}")
     return token

@@ -125,4 +125,6 @@ def _read_token(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except TokenError as error:
-        raise GpuAgentError(str(error)) from error
+        # Its collector makes it.
+        reason = str(error).replace("; give another by --token-file", "; delete it for a new one")
+        raise GpuAgentError(reason.partition(", or join: ")[0]) from error

@@ -109,7 +109,7 @@ def test_any_text_is_a_token_with_certificates_or_is_refused(text: str) -> None:
     assert not certificates or certificates.startswith("-----BEGIN CERTIFICATE-----")
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe\x80", bytes(40), "clé".encode(), b"a\tb"])
+@pytest.mark.parametrize("content", [b"\xff\xfe\x80", bytes(40), "clé".encode(), b"a\tb", b"\n"])
 def test_bytes_that_no_header_carries_are_no_token_and_the_remedy_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "bin.tok"
     path.write_bytes(content)
