@@ -91,12 +91,23 @@ def _with_comparisons(plan: Plan) -> Plan:
 def _count_comparisons(plan: Plan) -> int:
     """Return how many comparisons the answer of the next command tests together: settings × (sides - 1)."""
     _, made, _ = _next(plan)
-    chosen = [len(_choose_commands(tuple(divide_by_command(each.block.runs)), plan)) for each in plan.blocks]
+    chosen = _count_commands(plan)
     settings = sum(chosen) if plan.blocks[1:] or not made else made
-    for places in (_nodes_by_platform(plan), plan.recorded.nodes, plan.recorded.environments, plan.recorded.platforms):
-        if len(places) > 1:
-            return settings * (len(places) - 1)
+    if (places := _count_places(plan)) > 1:
+        return settings * (places - 1)
     return sum(commands - 1 for commands in chosen) if _have_sides(plan) else made - 1
+
+
+def _count_places(plan: Plan) -> int:
+    """Return how many platforms, nodes or environments are the sides of the new runs; 1: commands are."""
+    recorded = plan.recorded
+    places = (_nodes_by_platform(plan), recorded.nodes, recorded.environments, recorded.platforms)
+    return next((len(each) for each in places if len(each) > 1), 1)
+
+
+def _count_commands(plan: Plan) -> list[int]:
+    """Return how many commands the new runs have of each block."""
+    return [len(_choose_commands(tuple(divide_by_command(each.block.runs)), plan)) for each in plan.blocks]
 
 
 def render(plan: Plan) -> Answer:
@@ -300,6 +311,8 @@ def answer(plan: Plan) -> str:
         sentences.append(_range_sentence(plan, title))
     for block in [] if sentences else plan.blocks:
         shown: list[str] = []
+        # All commands together may show one all the same.
+        alone = " of one command" if _count_places(plan) > 1 and _count_commands(plan)[0] > 1 else ""
         # Of more runs than usual, the table has what fewer show.
         for repeats in sorted({block.repeats, max(block.repeats, USUAL_REPEATS, *plan.question.looks)}):
             runs = f"{counted(repeats, 'run')} a side{', as here,' if repeats == block.repeats else ''}"
@@ -308,7 +321,7 @@ def answer(plan: Plan) -> str:
             why = "their lines are timed to" if block.is_of_clock else "equal runs scatter by"
             because = "" if shown else f", because {why} {percent(expm1(block.spread.seen))}"
             shown.append(
-                f"{runs} cannot show any difference in {title}"
+                f"{runs} cannot show any difference in {title}{alone}"
                 if effect is None
                 else f"{runs} {verb} a difference in {title} of {_share(effect)} or more{because}"
             )
@@ -365,14 +378,16 @@ def _join(names: Sequence[str]) -> str:
 
 def _of_which(plan: Plan, made: int, left_out: int) -> str:
     """Return of which workloads, settings or commands the new runs are, as each has so many; '' for the only one."""
+    if plan.blocks[1:]:
+        commands = sum(_count_commands(plan))
+        is_each = commands == len(plan.blocks) or _have_sides(plan)
+        return f" of each {_kind(plan)}" if is_each else f" of each of {commands} commands"
     if left_out and made == 1:
         return " of the commonest command"
     if left_out and plan.undecided:
         return " of two commands whose difference is not shown yet"
     if left_out:
         return " of the commonest two commands"
-    if plan.blocks[1:]:
-        return f" of each {_kind(plan)}"
     return " of each command" if made > 1 and plan.recorded.nodes[1:] else ""
 
 
@@ -396,7 +411,8 @@ def _range_sentence(plan: Plan, title: str) -> str:
     sure = [each for each in plan.blocks if each.spread.freedom >= LEAST_FREEDOM]
     ordered = sorted(sure or plan.blocks, key=lambda each: each.spread.seen)
     ends, repeats = [], max((USUAL_REPEATS, *plan.question.looks))
-    for block, which in ((ordered[0], "least"), (ordered[-1], "most")):
+    least = f"least of those with {LEAST_FREEDOM + 1} runs or more" if 0 < len(sure) < len(plan.blocks) else "least"
+    for block, which in ((ordered[0], least), (ordered[-1], "most")):
         effect = block.least_effect(repeats, plan.question)
         shown = "none" if effect is None else f"{_share(effect)} or more"
         ends.append(f"{shown} for {_name(block, plan)} (scatters {which})")
@@ -404,7 +420,7 @@ def _range_sentence(plan: Plan, title: str) -> str:
     of = f" of {plan.blocks[0].block.workload}" if kind == "setting" else ""
     return (
         f"Over {len(plan.blocks)} {kind}s{of}, {repeats} runs a side show a difference in {title} of {ends[0]}, "
-        f"of {ends[1]}; {percent(POWERS[0])} power."
+        f"of {ends[1]} ({_say_given(plan.question)})."
     )
 
 
@@ -417,6 +433,10 @@ def _say_tested(question: Question) -> str:
     return f"{question.comparisons} comparisons tested together" if several else ""
 
 
+def _say_given(question: Question) -> str:
+    return ", ".join(filter(None, [f"{percent(POWERS[0])} power", _say_tested(question)]))
+
+
 def _spoken_needs(needs: Sequence[Need], question: Question) -> str:
     """Return the runs that each difference takes; those that take too many are one part, of the largest."""
     found = [(need.effect, need.as_seen[0]) for need in needs if need.effect is not None]
@@ -426,8 +446,7 @@ def _spoken_needs(needs: Sequence[Need], question: Question) -> str:
         less = " or less" if len(beyond) > 1 else ""
         takes.append(f"more than {MOST_REPEATS} for {percent(max(beyond))}{less}")
     takes[:1] = [first.replace(" for ", " runs a side for ") for first in takes[:1]]
-    given = ", ".join(filter(None, [f"{percent(POWERS[0])} power", _say_tested(question)]))
-    return f" It takes {', '.join(takes)} ({given})." if takes else ""
+    return f" It takes {', '.join(takes)} ({_say_given(question)})." if takes else ""
 
 
 def _share(effect: float) -> str:

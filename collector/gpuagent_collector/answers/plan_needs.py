@@ -14,6 +14,7 @@ import numpy as np
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.caveats import OF_DISTURBANCES, find_disturbances
 from gpuagent_collector.compare.choosing import rank_experiments
+from gpuagent_collector.compare.comparison import divide_by_unit
 from gpuagent_collector.compare.figures import (
     DEFAULT_PRIMARIES,
     default_primaries,
@@ -365,7 +366,9 @@ def _count_repeats(block: Block, facts: Facts, metric: Metric) -> int:
 
 
 def _plan(block: Block, facts: Facts, metric: Metric, question: Question) -> BlockPlan | None:
-    cells = [facts.array(cell.runs, metric.name) for cell in block.cells]
+    # The unit of the most runs first; runs in several units are no equal ones.
+    parts = list(divide_by_unit(block, facts)) if metric.name == "throughput" else [block]
+    cells = [facts.array(cell.runs, metric.name) for part in parts for cell in part.cells]
     if any((values <= 0).any() for values in cells):
         return None
     pooled = pooled_spread(cells)
@@ -379,7 +382,7 @@ def _plan(block: Block, facts: Facts, metric: Metric, question: Question) -> Blo
     return BlockPlan(
         block=block,
         runs=sum(map(len, cells)),
-        repeats=_count_repeats(block, facts, metric),
+        repeats=_count_repeats(parts[0], facts, metric),
         spread=matched or pooled,
         pooled=pooled,
         matched=matched is not None,
