@@ -284,9 +284,15 @@ def describe_misuse(error: click.UsageError) -> str:
 
 
 def _closest(name: str, params: Sequence[click.Parameter]) -> str | None:
-    """Return the option whose name is most like a mistyped one; None: none is. Hyphens make no likeness."""
+    """Return the option whose name is most like a mistyped one, or which takes it as its value; None: none does.
+
+    Hyphens make no likeness.
+    """
     from difflib import get_close_matches
 
+    for each in params:
+        if isinstance(each.type, click.Choice) and name in each.type.choices:
+            return f"{max(each.opts, key=len)} {name}"
     options = {option.lstrip("-"): option for each in params for option in each.opts if option.startswith("--")}
     begun = [each for each in options if each.startswith(name)] if len(name) > 1 else []
     close = begun or get_close_matches(name, options, n=1)

@@ -89,6 +89,7 @@ def test_a_query_takes_the_word_sql_and_parameters_by_options(collector: Collect
         (("nope",), 2, "no command 'nope'; did you mean 'nodes'?"),
         (("tokens", "create", "agnt"), 2, "scope takes agent, viewer, operator; not 'agnt'; did you mean agent?"),
         (("tokens", "lst"), 2, "no command 'lst'; did you mean 'list'?"),
+        (("runs", "--failed"), 2, "no option --failed; did you mean --status failed?"),
         (("runs", "--platfrom", "x"), 2, "no option --platfrom; did you mean --platform?"),
         (("query", "sql"), 2, "the statement is empty; give one"),
         (("query", "sql", " "), 2, "the statement is empty"),
