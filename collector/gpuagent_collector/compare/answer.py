@@ -215,7 +215,7 @@ def say_parts(comparison: Comparison, parts: str) -> tuple[str, Table]:
     of_blocks = [_parts_by_name(block, comparison) for _, block in blocks]
     taken = Counter(part for of_block in of_blocks for part in of_block)
     # By the metrics' names: throughput in steps and in items is one.
-    found: dict[str, tuple[float, str, str]] = {}
+    found: dict[str, tuple[float, str, str, list[str]]] = {}
     rows: dict[str, dict[str, str]] = {}
     for (name, block), of_block in zip(blocks, of_blocks, strict=True):
         titles = {part: f"{name}: {part}" if taken[part] > 1 else part for part in of_block}
@@ -228,7 +228,7 @@ def say_parts(comparison: Comparison, parts: str) -> tuple[str, Table]:
             low, high = min(values, key=values.__getitem__), max(values, key=values.__getitem__)
             distance = (values[high] - values[low]) / _WHOLES.get(metric.unit, values[high] or 1)
             ends = " to ".join(f"{write(values[title])} ({title})" for title in (low, high))
-            largest = (distance, f"{spoken(metric, None)}: {ends}", metric.title)
+            largest = (distance, f"{spoken(metric, None)}: {ends}", metric.title, [*titles.values()])
             found[metric.name] = max(found.get(metric.name, largest), largest)
             for title, value in values.items():
                 rows[title][metric.name] = write(value)
@@ -241,11 +241,13 @@ def say_parts(comparison: Comparison, parts: str) -> tuple[str, Table]:
     columns += [Column(None, found[metric][2], metric) for metric in metrics]
     sentence = ""
     if metrics and len(rows) > len(blocks):
-        distance, said, _ = found[metrics[0]]
+        distance, said, _, telling = found[metrics[0]]
         parts = f"{parts} of one setting" if len(blocks) > 1 else parts
         alike = f"No figure of the {parts} differs by more than {percent(_ALIKE)}."
         most = "" if is_first else " most"
         sentence = alike if distance < _ALIKE else f"The {parts} differ{most} in {said}."
+        # The setting that the sentence names comes first.
+        rows = {title: rows[title] for title in dict.fromkeys([*telling, *rows])}
     return sentence, Table(columns if metrics else [], [*rows.values()])
 
 
