@@ -576,7 +576,14 @@ def _best_sentence(comparison: Comparison, best: Test) -> str:
         Verdict.NOT_SHOWN: f"without a measurable difference to {baseline}{could_hide([best.judgement.shift])}",
         Verdict.TOO_FEW: f"but the runs are too few to show a difference to {baseline}",
     }[best.judgement.verdict]
-    return f"{first}, {than} ({_evidence(best)})."
+    worse = [test for test in behind if (test.other.median < test.baseline.median) is is_higher]
+    and_worst = ""
+    if facet.name == "node" and worse:
+        # An odd node is what is looked for.
+        worst = max(worse, key=lambda test: abs(test.other.median - test.baseline.median))
+        how_worst = f"{_how_much(worst, replace(metric, better=None))} ({interval(worst.judgement.shift)})"
+        and_worst = f", and {'lowest' if is_higher else 'highest'} {facet.where(worst.other.side)}, {how_worst}"
+    return f"{first}, {than} ({_evidence(best)}){and_worst}."
 
 
 def _number(test: Test) -> str:

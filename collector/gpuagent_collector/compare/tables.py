@@ -93,11 +93,16 @@ def verdict_table(comparison: Comparison) -> Table:
 
 
 def _order_rows(figures: Figures) -> list[Test | Overall | str]:
-    """Return the tests of one block; of many the best first, as a first screen without room for all has the first."""
+    """Return the tests of one block; of many those that differ first, the best of them before the others.
+
+    A first screen without room for all has the first.
+    """
     better = figures.primary.better
     if better is None or len(figures.tests) <= _FEW:
         return [*figures.tests]
-    return [*sorted(figures.tests, key=lambda test: test.other.median, reverse=better is Better.HIGHER)]
+    sign = -1 if better is Better.HIGHER else 1
+    order = [(test.judgement.verdict is not Verdict.DIFFERS, sign * test.other.median) for test in figures.tests]
+    return [test for _, test in sorted(zip(order, figures.tests, strict=True), key=lambda each: each[0])]
 
 
 def _name_overall(row: Overall, comparison: Comparison) -> str:
