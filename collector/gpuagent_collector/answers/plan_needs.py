@@ -180,6 +180,8 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
     blocks = _blocks(succeeded)
     varied = _find_varied(blocks)
     question = replace(question, looks=_find_looks(succeeded, blocks, varied, question.effects))
+    if str(question.metric).startswith("cost_per_"):
+        raise MisuseError("the cost of runs at one price scatters as their throughput does; leave --metric out")
     if question.metric is not None and question.metric not in BY_NAME:
         raise MisuseError(f"--metric {question.metric} is not stored with runs; {hint_at(question.metric, BY_NAME)}")
     metrics = [BY_NAME[name] for name in ([question.metric] if question.metric else default_primaries(blocks))]

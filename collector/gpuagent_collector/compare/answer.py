@@ -91,10 +91,12 @@ def overview_table(comparison: Comparison) -> Table:
     """Return a row for each side of each block, with the metrics that matter most."""
     layout, stat = comparison.layout, comparison.request.stat
     blocks, primary = comparison.figures.blocks, comparison.figures.primary.name
-    wanted = list(dict.fromkeys((primary, *_KEY_METRICS)))[: len(_KEY_METRICS)]
+    present = {row.metric.name: row.metric for block in blocks for row in block.rows}
+    costs = [name for name in present if name.startswith("cost_per_")]
+    others = () if costs else _KEY_METRICS
+    wanted = list(dict.fromkeys((primary, *costs, *others)))[: len(_KEY_METRICS)]
     if not all(any(row.metric.name == primary for row in block.rows) for block in blocks):
         wanted = [*wanted[:-1], "run_seconds"]
-    present = {row.metric.name: row.metric for block in blocks for row in block.rows}
     known = Counter(row.metric.name for block in blocks for row in block.rows)
     # A column with figures in less than a quarter of the rows takes the room of their names.
     metrics = [present[name] for name in wanted if 4 * known[name] >= len(blocks) or (name == primary and known[name])]

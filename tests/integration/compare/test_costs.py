@@ -7,7 +7,7 @@ import pytest
 
 from gpuagent_collector.answers.scaling import render
 from gpuagent_collector.answers.scaling_curves import study_scaling
-from gpuagent_collector.compare.answer import answer
+from gpuagent_collector.compare.answer import answer, overview_table
 from gpuagent_collector.compare.comparison import cost_row
 from gpuagent_collector.compare.matrix import tabulate
 from gpuagent_collector.compare.tables import cost_table
@@ -243,3 +243,12 @@ def test_a_broken_file_ends_the_command_with_one_line(tmp_path: Path, collector:
     code, out, err = collector("compare", tmp_path / "runs.duckdb", "--prices", str(path), columns=80)
     assert (code, out) == (2, "")
     assert err == f"collector: {path}, line 3: instance_hour must be a number such as 0.25, not free\n"
+
+
+def test_figures_of_priced_runs_have_their_cost_beside_the_throughput(store: SyntheticStore) -> None:
+    for platform in ("alder", "birch"):
+        node = store.node(platform, platform)
+        for _ in range(2):
+            store.next_run(node, sampled=False)
+    table = overview_table(compared(store, by="all", prices=prices(ALDER + BIRCH)))
+    assert [column.title for column in table.columns][2:] == ["Throughput", "Cost per run", "Cost per million items"]
