@@ -180,10 +180,7 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
     blocks = _blocks(succeeded)
     varied = _find_varied(blocks)
     question = replace(question, looks=_find_looks(succeeded, blocks, varied, question.effects))
-    if str(question.metric).startswith("cost_per_"):
-        raise MisuseError("the cost of runs at one price scatters as their throughput does; leave --metric out")
-    if question.metric is not None and question.metric not in BY_NAME:
-        raise MisuseError(f"--metric {question.metric} is not stored with runs; {hint_at(question.metric, BY_NAME)}")
+    _check_metric(question.metric)
     metrics = [BY_NAME[name] for name in ([question.metric] if question.metric else default_primaries(blocks))]
     read = [*(metric.name for metric in metrics), *OF_DISTURBANCES]
     facts = load_facts(ask, [run.run_id for run in succeeded], question.stat, first=read)
@@ -232,6 +229,13 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
         "with the same parameters in the same circumstances, and values above 0"
         + (f"; make them: `{command}`" if command else "")
     )
+
+
+def _check_metric(metric: str | None) -> None:
+    if metric is not None and metric.startswith("cost_per_"):
+        raise MisuseError("the cost of runs at one price scatters as their throughput does; leave --metric out")
+    if metric is not None and metric not in BY_NAME:
+        raise MisuseError(f"--metric {metric} is not stored with runs; {hint_at(metric, BY_NAME)}")
 
 
 def _find_experiments(runs: Sequence[Run], question: Question) -> Sequence[tuple[str, int]]:
