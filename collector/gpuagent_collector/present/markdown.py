@@ -18,8 +18,11 @@ def to_markdown(sections: Iterable[Section]) -> str:
 def _blocks(section: Section) -> Iterator[str]:
     for part in section.parts:
         match part:
-            case str() | Command():
-                yield escaped(str(part))
+            case str():
+                yield escaped(part)
+            case Command():
+                fence = "``" if "`" in part.command else "`"
+                yield f"{escaped(part.lead)} {fence}{harmless(part.command)}{fence}."
             case Verbatim():
                 # Indented, so that no line of the text can end it.
                 lines = (f"    {harmless(line.expandtabs())}" for line in part.text.split("\n"))
