@@ -9,7 +9,7 @@ from gpuagent_collector.compare.because import Because, Part, write_signed
 from gpuagent_collector.present.answer import Legend
 from gpuagent_collector.present.chart import Chart
 from gpuagent_collector.present.human import notation
-from gpuagent_collector.present.panel import Axis, Bar, Panel
+from gpuagent_collector.present.panel import COLORS, Axis, Bar, Panel
 from gpuagent_collector.present.shortening import shorten
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
@@ -49,9 +49,6 @@ def because_table(because: Because) -> Table:
     return Table(columns, because.parts, about=about)
 
 
-_OTHER_COLORS = 6
-
-
 def because_panel(because: Because, sides: Sequence[str]) -> Panel:
     """Return a waterfall: a bar for the baseline, one for each part that leads on from there, one for the other side.
 
@@ -63,7 +60,7 @@ def because_panel(because: Because, sides: Sequence[str]) -> Panel:
     def whole(side: str, value: float) -> Bar:
         # The first colour is the baseline's alone, also where there are more sides than colours.
         place = sides.index(side)
-        return Bar(side, scale.write(value), 0.0, value / scale.divisor, place and 1 + (place - 1) % _OTHER_COLORS)
+        return Bar(side, scale.write(value), 0.0, value / scale.divisor, place and 1 + (place - 1) % (COLORS - 1))
 
     bars = [whole(because.baseline, first)]
     for part in because.parts:

@@ -17,7 +17,8 @@ from gpuagent_collector.plot.picture import (
     WIDE_MM,
     Picture,
     color,
-    dash,
+    curve_style,
+    line_style,
     name_side,
     only_side,
     write_counts,
@@ -70,7 +71,7 @@ def draw_over_time(
         note += f" Only the first {len(lines)} are drawn."
     picture = Picture(width_mm=width_mm, note=note, missing=missing)
     for index, line in enumerate(lines if len(lines) > 1 else ()):
-        picture.name_line(line.side, color=color(index), ls=dash(index), lw=1.2)
+        picture.name_line(line.side, **line_style(index), lw=1.2)
     panels = picture.panels([_PANEL_MM] * len(drawn), sharex=True)
     for axes, chart in zip(panels, drawn, strict=True):
         named = len(runs) == 1 and axes is panels[0]
@@ -119,8 +120,9 @@ def _draw(axes: Axes, chart: Chart, lines: Sequence[Course], *, room: float) -> 
             low, high = ([getattr(one, end) / scale.divisor for one in stretch] for end in ("low", "high"))
             axes.fill_between(seconds, low, high, color=color(index), alpha=0.18, lw=0, zorder=2)
         means = [reading.mean / scale.divisor for reading in stretch]
-        single: dict[str, Any] = {"marker": ".", "ms": 3} if len(stretch) == 1 else {}
-        axes.plot(seconds, means, color=color(index), ls=dash(index), zorder=3, **single)
+        # A single curve needs no marks.
+        bare = {"marker": ""} if len(lines) == 1 < len(stretch) else {}
+        axes.plot(seconds, means, **{**curve_style(index, len(stretch)), **bare}, zorder=3)
     top = 100.0 if chart.unit == "percent" and highest > 50 else highest / scale.divisor or 1.0
     axes.set_ylim(0, room * top)
     axes.set_title(chart.title if len(lines) > 1 else harmless(f"{chart.title}, {lines[0].side}"))
@@ -218,7 +220,7 @@ def draw_by_step(ask: Ask, chosen: Selection, names: Sequence[str], width_mm: fl
     note = f"Thin lines are runs, thick ones medians over runs.{means}{thinned}{rest}"
     picture = Picture(width_mm=width_mm, note=note, missing=[name for name in names if name not in found])
     for index, (name, runs) in enumerate(lines.items()):
-        picture.name_line(f"{name} (n = {len(runs)})", color=color(index), ls=dash(index), lw=1.4)
+        picture.name_line(f"{name} (n = {len(runs)})", **line_style(index), lw=1.4)
     panels = picture.panels([_STEP_PANEL_MM] * len(found), sharex=True)
     for axes, (name, (curves, _)) in zip(panels, found.items(), strict=True):
         for index, runs in enumerate(lines.values()):
@@ -266,7 +268,7 @@ def _draw_steps(axes: Axes, curves: Sequence[Mapping[float, float]], index: int)
     steps = sorted(together)
     if steps:
         middle = [median(together[step]) for step in steps]
-        axes.plot(steps, middle, color=color(index), ls=dash(index), lw=1.4, marker="." if len(steps) == 1 else "")
+        axes.plot(steps, middle, **curve_style(index, len(steps)), lw=1.4, zorder=3)
 
 
 _NAMES = """

@@ -28,8 +28,11 @@ MM_PER_INCH = 25.4
 # From this width on a figure spans two columns of a journal.
 WIDE_MM = 120.0
 
-# Okabe and Ito (2008), in an order in which neighbours differ in grey too.
-_COLORS = ("#0072B2", "#E69F00", "#000000", "#56B4E9", "#D55E00", "#009E73", "#CC79A7")
+# First those of Okabe and Ito (2008), in an order in which neighbours differ in grey too.
+_COLORS = (
+    *("#0072B2", "#E69F00", "#000000", "#56B4E9", "#D55E00", "#009E73", "#CC79A7"),
+    *("#663300", "#999933", "#3322AA", "#9933FF", "#882255"),
+)
 _DASHES: tuple[Any, ...] = (
     "-",
     (0, (4, 1.5)),
@@ -54,7 +57,7 @@ def color(index: int) -> str:
 
 def dash(index: int) -> Any:
     """Return the pattern of a series' line."""
-    return _DASHES[index % len(_DASHES)]
+    return _DASHES[(index + index // len(_COLORS)) % len(_DASHES)]
 
 
 def marker(index: int) -> str:
@@ -70,6 +73,19 @@ def hatch(index: int) -> str:
 def line_style(index: int) -> dict[str, Any]:
     """Return the settings of a series' line with points, by its position."""
     return {"color": color(index), "ls": dash(index), "marker": marker(index)}
+
+
+# The marks of a curve are so far apart, as a share of the panel's diagonal.
+_MARKS_APART = 0.3
+
+
+def curve_style(index: int, points: int) -> dict[str, Any]:
+    """Return the settings of a series' curve of so many points, whose few marks no other curve's cover."""
+    if points == 1:
+        return line_style(index)
+    # So that neighbours are far apart, as five and twelve have no common divisor.
+    first = 5 * index % len(_COLORS) / len(_COLORS) * _MARKS_APART
+    return {**line_style(index), "markevery": (first, _MARKS_APART)}
 
 
 def in_style(width_mm: float) -> Any:

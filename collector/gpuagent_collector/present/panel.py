@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+# So many colours there are for sides.
+COLORS = 12
+
 
 class Look(Enum):
     """A way to draw a series."""

@@ -12,7 +12,8 @@ from gpuagent_collector.present.answer import Answer
 from gpuagent_collector.present.chart import Chart
 from gpuagent_collector.present.html import heading, piece, prose, templates
 from gpuagent_collector.present.human import significant
-from gpuagent_collector.report.figures.base import SIDES, Figure, dash
+from gpuagent_collector.present.panel import COLORS
+from gpuagent_collector.report.figures.base import Figure, dash
 from gpuagent_collector.statistics.shift import Scale, Shift
 
 # As in templates/pieces.html.
@@ -147,7 +148,7 @@ def _finite(data: object) -> object:
 def legend(names: Mapping[str, str], sides: Sequence[str]) -> Markup:
     """Return the colour and line of each side with its name."""
     items = [
-        {"color": index % SIDES, "pattern": _PATTERNS[dash(index)], "name": name}
+        {"color": index % COLORS, "pattern": _PATTERNS[dash(index)], "name": name}
         for side, name in names.items()
         for index in (sides.index(side),)
     ]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from PIL import Image
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.comparison import Request
 from gpuagent_collector.plot.draw import Kind, PlotRequest, write_plot
-from gpuagent_collector.plot.picture import Picture
+from gpuagent_collector.plot.picture import Picture, curve_style
 from gpuagent_collector.prices.files import parse_prices
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.comparing import alternate
@@ -225,6 +226,20 @@ def test_what_is_reported_by_step_is_found_by_its_name(filled_with: Filled, plot
     assert "step" not in {axes.get_xlabel() for axes in axes_of(plot(store, "loss,throughput"))}
     with pytest.raises(GpuAgentError, match="these are: loss"):
         plot(store, "throughput", kind="steps")
+
+
+def test_curves_that_coincide_differ_in_colour_and_show_their_marks_in_turn(store: SyntheticStore, plot: Plot) -> None:
+    for index in range(10):
+        of_run = store.next_run(store.node(f"node-{index}", f"side-{index:02}"))
+        for step in range(200):
+            detail = f'{{"step": {step}, "value": {1 / (1 + step)}}}'
+            store.rows["run_events"].append({**of_run, "rank": 0, "event": "metric", "name": "loss", "detail": detail})
+    picture = plot(store, "loss", kind="steps")
+    (axes,) = axes_of(picture)
+    assert len({line.get_color() for line in axes.lines}) == len(axes.lines) == 10
+    assert len({(line.get_marker(), line.get_markevery()) for line in axes.lines}) == 10
+    firsts = sorted(curve_style(index, 200)["markevery"][0] for index in range(10))
+    assert min(later - first for first, later in pairwise(firsts)) > 0.02
 
 
 def test_no_parts_are_drawn_where_no_difference_is_shown_and_a_command_is_named(

@@ -235,15 +235,15 @@ def test_curves_go_on_where_samples_were_thinned_out(store: SyntheticStore) -> N
 
 
 def test_more_sides_than_colours_are_compared_all_the_same(store: SyntheticStore) -> None:
-    for number in range(9):
+    for number in range(13):
         node = store.node(f"node-{number}", f"place-{number}")
         for repeat in range(2):
-            store.run(f"run-{number}-{repeat}", node, start_seconds=(repeat * 9 + number) * 20, repeat=repeat)
+            store.run(f"run-{number}-{repeat}", node, start_seconds=(repeat * 13 + number) * 20, repeat=repeat)
     report = report_on(store)
     assert len(report.courses[0]) == 6
     page = parse(render(report))
     assert len(page.by_id("metrics").all("h3")) == 1
-    assert "place-8" in page.by_id("distributions").all("script")[0].text
+    assert "place-12" in page.by_id("distributions").all("script")[0].text
 
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'`--side-0`<b>\u202e&lt;"

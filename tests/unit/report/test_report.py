@@ -1,5 +1,6 @@
 import re
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -7,9 +8,10 @@ from hypothesis import strategies as st
 
 from gpuagent_collector.present import html
 from gpuagent_collector.present.answer import Bullets
+from gpuagent_collector.present.panel import COLORS
 from gpuagent_collector.present.table import Grid
 from gpuagent_collector.report import pieces
-from gpuagent_collector.report.figures.base import Figure, safe
+from gpuagent_collector.report.figures.base import Figure, color, dash, pale, safe
 from gpuagent_collector.report.pieces import Axis
 from gpuagent_collector.statistics.shift import Scale, Shift
 from gpuagent_common.text import harmless
@@ -126,3 +128,11 @@ def test_headings_within_a_table_span_it_and_rows_are_named() -> None:
     assert (heading.text, heading.attributes["colspan"]) == ("Time", "3")
     assert (name.text, name.attributes["scope"]) == ("step", "row")
     assert page.all("div")[0].attributes["tabindex"] == "0"
+
+
+def test_each_of_many_sides_has_a_look_of_its_own_and_its_colours_are_those_of_the_page() -> None:
+    style = (Path(pieces.__file__).parent / "assets" / "report.css").read_text()
+    for side in range(COLORS):
+        assert [style.count(f" {name(side)}: ") for name in (color, pale)] == [2, 2]  # for light and dark
+        assert f".side-{side} {{" in style
+    assert len({(color(side), dash(side)) for side in range(2 * COLORS)}) == 2 * COLORS

@@ -12,7 +12,7 @@ from math import log10
 from textwrap import wrap
 from typing import Any
 
-from gpuagent_collector.present.panel import LINES, Axis, Bar, Look, Panel, Place, Series
+from gpuagent_collector.present.panel import COLORS, LINES, Axis, Bar, Look, Panel, Place, Series
 from gpuagent_common.text import harmless
 
 # Of the name of a bar, in a line: on a telephone half of the width is for the bars.
@@ -21,11 +21,11 @@ _NAME_CHARACTERS = 22
 # A trace, an axis, a shape or a layout, as plotly's documentation describes them.
 Data = dict[str, Any]
 
-# So many colours there are for sides.
-SIDES = 7
-
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
+_SYMBOLS = (
+    *("circle", "square", "diamond", "triangle-up", "cross", "x", "star"),
+    *("triangle-down", "pentagon", "bowtie", "hexagram"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,17 +65,17 @@ def fold(text: str, most: int) -> str:
 
 def color(side: int) -> str:
     """Return the colour of a side, by its position."""
-    return f"--side-{side % SIDES}"
+    return f"--side-{side % COLORS}"
 
 
 def pale(side: int) -> str:
     """Return the same colour for areas behind lines."""
-    return f"--side-{side % SIDES}-pale"
+    return f"--side-{side % COLORS}-pale"
 
 
 def dash(side: int) -> str:
     """Return the pattern of a side's lines, which differ without colours as well."""
-    return _DASHES[side % len(_DASHES)]
+    return _DASHES[(side + side // COLORS) % len(_DASHES)]
 
 
 def symbol(side: int) -> str:
