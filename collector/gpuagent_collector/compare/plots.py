@@ -9,10 +9,13 @@ from gpuagent_collector.present.human import notation
 from gpuagent_collector.present.shortening import shorten
 from gpuagent_collector.runs.series import CHARTS, Chart, Course, find_ends
 
-# The marker of each side, and its symbol in the legend.
-_MARKS = (("braille", "⣀"), ("hd", "▄"), ("+", "+"), ("x", "x"), ("o", "o"))
+# The marker of each curve, and its symbol in the legend. More curves than these would cover one another.
+_MARKS = (("braille", "⣀"), ("hd", "▄"), *((mark, mark) for mark in "+xo*#@%=&~"))
 
 _COLORS = ("cyan", "orange", "magenta", "green", "red")
+
+# Marks that share a line.
+_FEW = 4
 
 # Of the name of a side.
 _MOST_CHARACTERS = 40
@@ -21,13 +24,15 @@ _HEIGHT_ROWS = 9
 _TICKS = 6
 
 
-def legend(courses: Sequence[Course]) -> str:
-    """Return the mark of each run."""
+def legend(courses: Sequence[Course]) -> list[str]:
+    """Return lines with the mark of each run, and how many runs have none."""
     marks = []
     for index, (side, course) in enumerate(zip(_names(courses), courses, strict=True)):
         repeat = "" if course.run.repeat is None else f", repeat {course.run.repeat}"
-        marks.append(f"{_MARKS[index % len(_MARKS)][1]} {side}{repeat}")
-    return "   ".join(marks)
+        marks += [f"{_MARKS[index][1]} {side}{repeat}"] if index < len(_MARKS) else []
+    if rest := len(courses) - len(marks):
+        marks.append(f"not drawn: {rest} more")
+    return marks if marks[_FEW:] else ["   ".join(marks)]
 
 
 def _names(courses: Sequence[Course]) -> list[str]:
@@ -49,7 +54,8 @@ def phase_lines(courses: Sequence[Course]) -> list[str]:
 
 def draw_charts(courses: Sequence[Course], width: int) -> list[str]:
     """Return each chart with readings: lines of text with ANSI colours, `width` columns wide."""
-    return [_draw(chart, courses, width) for chart in CHARTS if any(course.curves.get(chart) for course in courses)]
+    drawn = courses[: len(_MARKS)]
+    return [_draw(chart, drawn, width) for chart in CHARTS if any(course.curves.get(chart) for course in drawn)]
 
 
 def _draw(chart: Chart, courses: Sequence[Course], width: int) -> str:
@@ -77,7 +83,7 @@ def _draw(chart: Chart, courses: Sequence[Course], width: int) -> str:
         if first <= boundary <= last:
             figure.draw(figure.segment([boundary, boundary], [0, top], marker="┊"))
     for index, curve in curves.items():
-        mark = plotext.marker(_MARKS[index % len(_MARKS)][0], pixel=_COLORS[index % len(_COLORS)])
+        mark = plotext.marker(_MARKS[index][0], pixel=_COLORS[index % len(_COLORS)])
         for stretch in curve:
             seconds = [reading.seconds for reading in stretch]
             # plotext takes memory for each point of a line, also outside the chart.

@@ -10,14 +10,14 @@ class Chart:
 
     Attributes:
         draw: makes the drawings, each so many columns wide: lines of text with ANSI colours.
-        above: what the marks mean.
+        above: lines with what the marks mean.
         below: lines with what else a reader needs.
         paired: whether two of them go beside one another where there is much room.
         is_spare: whether a first screen that is too long leaves it out.
     """
 
     draw: Callable[[int], Sequence[str]]
-    above: str = ""
+    above: Sequence[str] = ()
     below: Sequence[str] = ()
     paired: bool = False
     is_spare: bool = False

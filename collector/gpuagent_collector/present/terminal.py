@@ -121,8 +121,8 @@ _TWO_CHARTS_COLUMNS = 140
 
 def _print_chart(console: Console, chart: Chart) -> None:
     columns = 2 if chart.paired and console.width >= _TWO_CHARTS_COLUMNS else 1
-    if chart.above:
-        console.print(Text(harmless(chart.above)))
+    for line in chart.above:
+        console.print(Text(harmless(line)))
     drawings = [Text.from_ansi(drawing) for drawing in chart.draw(console.width // columns)]
     grid = RichTable.grid(padding=(0, 2, 0, 0))
     for start in range(0, len(drawings), columns):

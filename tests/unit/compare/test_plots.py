@@ -39,7 +39,17 @@ def test_a_chart_is_as_wide_as_asked_names_its_unit_and_tells_its_parts_apart_wi
     assert not [span for span in text.spans if isinstance(span.style, Style) and span.style.bgcolor]
     assert any("\u2800" < character <= "\u28ff" for character in text.plain)
     assert any(character in text.plain for character in "▀▄▖▘")
-    assert legend([trace("none"), trace("cpu-burn")]) == "⣀ none, repeat 1   ▄ cpu-burn, repeat 1"
+    assert legend([trace("none"), trace("cpu-burn")]) == ["⣀ none, repeat 1   ▄ cpu-burn, repeat 1"]
+
+
+def test_each_curve_has_a_mark_of_its_own_and_those_without_one_are_counted() -> None:
+    levels = [trace(f"side {number}", curve((number, 50.0), (number + 0.5, 50.0))) for number in range(1, 15)]
+    marks = [each.split()[0] for each in legend(levels[:12])]
+    assert len(set(marks)) == 12
+    (chart,) = draw_charts(levels, 78)
+    plain = Text.from_ansi(chart).plain
+    assert all(mark in plain for mark in marks[2:])
+    assert legend(levels)[-2:] == [f"{marks[11]} side 12, repeat 1", "not drawn: 2 more"]
 
 
 @pytest.mark.parametrize(
