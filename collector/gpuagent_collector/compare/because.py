@@ -140,6 +140,11 @@ class Because:
         return {"seconds": "time", "joules": "energy"}.get(self.unit, "cost")
 
     @property
+    def is_product(self) -> bool:
+        """Return whether its parts are those of two factors, which do not sum to a side's whole."""
+        return any(part.unit != self.unit for part in self.parts)
+
+    @property
     def difference(self) -> float:
         """The difference of the medians, which the parts sum to."""
         return sum(part.difference for part in self.parts)

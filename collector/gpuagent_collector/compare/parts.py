@@ -1,15 +1,16 @@
 """The parts of a difference as a table, a waterfall, and bars in a terminal."""
 
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from gpuagent_collector.compare.because import Because, Part, write_signed
 from gpuagent_collector.present.answer import Legend
 from gpuagent_collector.present.chart import Chart
-from gpuagent_collector.present.human import notation
-from gpuagent_collector.present.panel import COLORS, Axis, Bar, Panel
+from gpuagent_collector.present.human import Notation, notation
+from gpuagent_collector.present.panel import COLORS, Axis, Bar, Panel, Row
 from gpuagent_collector.present.shortening import shorten
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
@@ -49,33 +50,69 @@ def because_table(because: Because) -> Table:
     return Table(columns, because.parts, about=about)
 
 
-def because_panel(because: Because, sides: Sequence[str]) -> Panel:
-    """Return a waterfall: a bar for the baseline, one for each part that leads on from there, one for the other side.
+def because_panels(reasons: Sequence[Because], sides: Sequence[str]) -> Iterator[tuple[Panel, Sequence[Because]]]:
+    """Yield panels with the differences in each: those from one baseline, of what is divided alike, are in one.
 
-    Works for parts of a step, a run, energy or cost. A side's bar has the colour of its place among `sides`.
+    Several are a stack of parts for each side. One is a waterfall, as are factors, which do not add up: a bar for the
+    baseline, one for each part that leads on from there, one for the side, in the colour of its place among `sides`.
     """
-    first, last = because.medians
-    scale = notation([first, last], because.unit)
+    groups = defaultdict[Hashable, list[Because]](list)
+    for because in reasons:
+        baseline = frozenset((part.name, part.baseline) for part in because.parts if part.baseline)
+        groups[id(because.block), because.of, because.unit, because.medians[0], baseline].append(because)
+    # Parts have the colours that no side has.
+    titles = dict.fromkeys(part.title for because in reasons if not because.is_product for part in because.parts)
+    looks = {title: (len(sides) + number, number) for number, title in enumerate(titles)}
+    for group in groups.values():
+        first = group[0]
+        scale = notation([whole for because in group for whole in because.medians], first.unit)
+        rows = _stack(group, looks, scale) if group[1:] and not first.is_product else _fall(group, sides, scale)
+        what = f"{first.what} per {first.of}"
+        to = f"{len(group)} others" if group[1:] else first.side
+        # In print, texts are to the right of the bars.
+        highest, lowest = max(row.end for row in rows), min(bar.end for row in rows for bar in row.bars)
+        panel = Panel(
+            title=f"From {first.baseline} to {to}: {what}",
+            description=f"Parts of the {what}: {'; '.join(f'{row.name}: {row.text}' for row in rows)}",
+            x=Axis(unit=scale.symbol, ends=(min(0, 1.05 * lowest), 1.18 * highest)),
+            rows=rows,
+            height=60 + 38 * len(rows),
+        )
+        yield panel, group
 
-    def whole(side: str, value: float) -> Bar:
+
+def _fall(group: Sequence[Because], sides: Sequence[str], scale: Notation) -> list[Row]:
+    def whole(side: str, value: float) -> Row:
         # The first colour is the baseline's alone, also where there are more sides than colours.
         place = sides.index(side)
-        return Bar(side, scale.write(value), 0.0, value / scale.divisor, place and 1 + (place - 1) % (COLORS - 1))
+        return Row(
+            side, scale.write(value), [Bar(0.0, value / scale.divisor, place and 1 + (place - 1) % (COLORS - 1))]
+        )
 
-    bars = [whole(because.baseline, first)]
-    for part in because.parts:
-        begin, text = bars[-1].end, f"{write_signed(part.difference, scale, digits=3)} {scale.symbol}"
-        bars.append(Bar(part.title, text, begin, begin + part.difference / scale.divisor))
-    bars.append(whole(because.side, last))
-    # In print, texts are to the right of the bars.
-    highest, lowest = max(max(bar.begin, bar.end) for bar in bars), min(bar.end for bar in bars)
-    return Panel(
-        title=f"From {because.baseline} to {because.side}: {because.what} per {because.of}",
-        description=f"Parts of the difference per {because.of}: {'; '.join(f'{bar.name}: {bar.text}' for bar in bars)}",
-        x=Axis(unit=scale.symbol, ends=(min(0, 1.05 * lowest), 1.18 * highest)),
-        bars=bars,
-        height=60 + 38 * len(bars),
-    )
+    rows = [whole(group[0].baseline, group[0].medians[0])]
+    for because in group:
+        end = because.medians[0] / scale.divisor
+        for part in because.parts:
+            begin, end = end, end + part.difference / scale.divisor
+            text = f"{write_signed(part.difference, scale, digits=3)} {scale.symbol}"
+            rows.append(Row(part.title, text, [Bar(begin, end)]))
+        rows.append(whole(because.side, because.medians[1]))
+    return rows
+
+
+def _stack(group: Sequence[Because], looks: Mapping[str, tuple[int, int]], scale: Notation) -> list[Row]:
+    first = group[0]
+    wholes = [(first.baseline, first.medians[0], {part.title: part.baseline for part in first.parts})]
+    wholes += [(one.side, one.medians[1], {part.title: part.other for part in one.parts}) for one in group]
+    rows = []
+    for side, whole, parts in wholes:
+        bars, end = list[Bar](), 0.0
+        for title, (index, hatch) in looks.items():
+            if value := parts.get(title):
+                begin, end = end, end + value / scale.divisor
+                bars.append(Bar(begin, end, index, title, f"{title} {scale.write(value)}", hatch))
+        rows.append(Row(side, scale.write(whole), bars))
+    return rows
 
 
 # The marks of the largest parts of a bar, and of all others together.
@@ -96,7 +133,7 @@ def with_bars(because: Because | None, facet: Facet, legend: Legend) -> list[Cha
 
 def draw_bars(because: Because, facet: Facet) -> Chart | None:
     """Return both sides as bars of one scale, whose parts add up; None: the parts are factors, which do not."""
-    if any(part.unit != because.unit for part in because.parts):
+    if because.is_product:
         return None
     sides = because.baseline, because.side
     are_words = all(re.search("[a-z]", side, re.IGNORECASE) for side in sides)

@@ -2,37 +2,42 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from statistics import median
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.patches import Patch
 
 from gpuagent_collector.answers import roofline, scaling_curves, serving_curves
 from gpuagent_collector.answers.roofline_points import Traffic
-from gpuagent_collector.compare.because import lacks_samples
+from gpuagent_collector.compare.because import Because, lacks_samples
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.document import find_next
 from gpuagent_collector.compare.matrix import Selection, label_row
-from gpuagent_collector.compare.parts import because_panel
+from gpuagent_collector.compare.parts import because_panels
 from gpuagent_collector.plot.picture import (
     QUIET,
+    WIDE_MM,
     Picture,
     characters,
     color,
     fold,
+    in_bars,
     line_style,
     marker,
+    points,
     write_counts,
 )
 from gpuagent_collector.present.human import change, duration
-from gpuagent_collector.present.panel import Axis, Look, Panel, Place, Series
+from gpuagent_collector.present.panel import Axis, Look, Panel, Place, Row, Series
 from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.recommend.ranking import rank
 from gpuagent_collector.report.figures.frontier import frontier_panels
 from gpuagent_collector.report.figures.rooflines import number_points, roofline_panel
 from gpuagent_collector.report.figures.scaling import MOST_CURVES, scaling_panel
 from gpuagent_collector.report.figures.serving import MOST_LINES, serving_panels
-from gpuagent_collector.runs.cells import tell_apart
+from gpuagent_collector.runs.cells import Layout, tell_apart
 from gpuagent_common.errors import GpuAgentError
 from gpuagent_common.text import counted, harmless
 
@@ -46,6 +51,8 @@ _STYLES: dict[Look, dict[str, Any]] = {
     Look.BROKEN: {"ls": (0, (4, 2)), "lw": 0.9, "zorder": 1},
     Look.DOTTED: {"ls": (0, (1, 1.5)), "lw": 1.0, "zorder": 1},
 }
+# Of a row of bars, by the lines of its name.
+_ROW_MM = {1: 4.6, 2: 7.2}
 _ALIGNED = {Place.LEFT: (-2, "right"), Place.CENTER: (0, "center"), Place.RIGHT: (3, "left")}
 
 
@@ -58,28 +65,47 @@ def draw_panels(panels: Sequence[Panel], note: str, width_mm: float, *, columns:
     named = {series.name: series for panel in panels for series in reversed(panel.series) if series.name}
     for name, series in sorted(named.items(), key=lambda each: (each[1].index is None, each[1].index)):
         picture.name_line(name, **_style(series))
+    parts = {bar.part: bar for panel in panels for row in panel.rows for bar in row.bars if bar.part}
+    picture.legend += [
+        (Patch(facecolor=color(bar.index or 0), **in_bars(bar.hatch)), name) for name, bar in parts.items()
+    ]
     columns = columns if picture.is_wide else 1
-    heights = [panel.height * _MM_PER_PIXEL[picture.is_wide] for panel in panels]
+    heights = [_height(panel, width_mm) for panel in panels]
     axes = picture.grid(len(panels), max(heights), columns) if columns > 1 else picture.panels(heights)
     for one, panel in zip(axes, panels, strict=True):
         one.set_title(harmless(panel.title))
         for series in panel.series:
             _draw_series(one, series)
         _set_axis(one, "x", panel.x)
-        if panel.bars:
-            for place, bar in enumerate(panel.bars):
-                shade, end = QUIET if bar.index is None else color(bar.index), max(bar.begin, bar.end)
-                inside = "white" if bar.is_hollow else shade
-                one.barh(place, bar.end - bar.begin, left=bar.begin, color=inside, edgecolor=shade, height=0.7)
-                one.annotate(bar.text, (end, place), (3, 0), textcoords="offset points", va="center")
-            names = fold([bar.name for bar in panel.bars], characters(width_mm / 3, picture.size))
-            one.set_yticks(range(len(names)), names)
-            one.invert_yaxis()
+        if panel.rows:
+            _draw_rows(one, panel.rows, width_mm)
         else:
             _set_axis(one, "y", panel.y)
             one.minorticks_off()
-        one.grid(axis="x" if panel.bars else "both")
+        one.grid(axis="x" if panel.rows else "both")
     return picture
+
+
+def _name_rows(rows: Sequence[Row], width_mm: float) -> list[str]:
+    return fold([row.name for row in rows], characters(width_mm / 3, points(width_mm)))
+
+
+def _height(panel: Panel, width_mm: float) -> float:
+    """Return the millimetres of a panel, of rows by the lines of their names."""
+    lines = max((name.count("\n") + 1 for name in _name_rows(panel.rows, width_mm)), default=0)
+    return _ROW_MM[lines] * len(panel.rows) if lines else panel.height * _MM_PER_PIXEL[width_mm >= WIDE_MM]
+
+
+def _draw_rows(axes: Axes, rows: Sequence[Row], width_mm: float) -> None:
+    for place, row in enumerate(rows):
+        for bar in row.bars:
+            shade = QUIET if bar.index is None else color(bar.index)
+            style = in_bars(bar.hatch) if bar.part else {"edgecolor": shade}
+            inside = "white" if bar.is_hollow else shade
+            axes.barh(place, bar.end - bar.begin, left=bar.begin, color=inside, height=0.7, **style)
+        axes.annotate(row.text, (row.end, place), (3, 0), textcoords="offset points", va="center")
+    axes.set_yticks(range(len(rows)), _name_rows(rows, width_mm))
+    axes.set_ylim(len(rows) - 0.4, -0.6)
 
 
 def _style(series: Series) -> dict[str, Any]:
@@ -117,38 +143,57 @@ def _set_axis(axes: Axes, which: str, axis: Axis) -> None:
 _MOST_PANELS = 24
 # Of a title, beside the names of the bars.
 _CHARACTERS_PER_MM = 0.45
+# Of a page's height, what panels have with their titles and axes, and of each these.
+_PAGE_MM, _AROUND_MM = 226.0, 14.0
 
 
 def draw_because(comparison: Comparison, width_mm: float) -> Picture:
-    """Return the parts of each shown difference.
+    """Return the parts of each shown difference, as far as a page has room.
 
     Raises GpuAgentError: no difference is shown of which the parts are known.
     """
-    reasons = comparison.reasons[:_MOST_PANELS]
+    layout = comparison.layout
     undivided = say_undivided(comparison)
-    if not reasons:
+    if not comparison.reasons:
         if undivided:
             raise GpuAgentError(undivided)
-        by = comparison.layout.facet.spoken
-        further = find_next(comparison)
-        raise GpuAgentError(f"no difference by {by} is shown, so it has no parts to draw; next: `{further}`")
-    panels = []
-    for because in reasons:
-        name = tell_apart(because.block, comparison.layout.blocks)
-        before, after = because.medians
-        title = f"{name}: {because.what} per {because.of}"
-        if before > 0 < after and because.words:
-            more = "as much" if after >= 2 * before else "more" if after > before else "less"
-            side = comparison.layout.facet.name_side(because.side)
-            needs = f"needs {change(after / before).lstrip('+−')} {more} per {because.of}"
-            sentence = f"{name}: {side} {needs}, because {because.words}"
-            title = sentence if len(sentence) <= _CHARACTERS_PER_MM * width_mm else title
-        panels.append(replace(because_panel(because, comparison.layout.sides), title=title))
-    runs = _runs(len(each.block.cell(side).runs) for each in reasons for side in (each.baseline, each.side))
-    sums = "each part begins where the one before it ends, hollow ones take away, and all sum to the difference"
+        nothing = f"no difference by {layout.facet.spoken} is shown, so it has no parts to draw"
+        raise GpuAgentError(f"{nothing}; next: `{find_next(comparison)}`")
+    found = list(because_panels(comparison.reasons, layout.sides))
+    ends = accumulate(_height(panel, width_mm) + _AROUND_MM for panel, _ in found)
+    number = max(1, sum(end <= _PAGE_MM for end in ends))
+    drawn = [each for _, reasons in found[:number] for each in reasons]
+    most = int(_CHARACTERS_PER_MM * width_mm)
+    panels = [replace(panel, title=_title(reasons, layout, most)) for panel, reasons in found[:number]]
+    runs = _runs(len(each.block.cell(side).runs) for each in drawn for side in (each.baseline, each.side))
+    kinds = {bool(row.bars[0].part) for panel in panels for row in panel.rows}
+    sums = "; ".join(words for is_stack, words in _SUMS.items() if is_stack in kinds)
     picture = draw_panels(panels, f"Medians of runs; {sums}. {runs}.", width_mm)
-    picture.said = undivided
+    rest = f"not drawn: {len(found) - number} of {len(found)} panels, for which a page has no room"
+    left_out = f"{rest}; name a workload or two sides" if found[number:] else ""
+    picture.said = "\n".join(filter(None, (undivided, left_out)))
     return picture
+
+
+# What sums to what, where there are stacks, and where there are waterfalls.
+_SUMS = {
+    True: "the parts of a bar sum to it",
+    False: "each part begins where the one before it ends, hollow ones take away, and all sum to the difference",
+}
+
+
+def _title(reasons: Sequence[Because], layout: Layout, most: int) -> str:
+    """Return what a panel's bars are, of a single difference with its reason where there is room."""
+    because = reasons[0]
+    name = tell_apart(because.block, layout.blocks)
+    title = f"{name}: {because.what} per {because.of}"
+    before, after = because.medians
+    if reasons[1:] or not before > 0 < after or not because.words:
+        return title
+    more = "as much" if after >= 2 * before else "more" if after > before else "less"
+    needs = f"needs {change(after / before).lstrip('+−')} {more} per {because.of}"
+    sentence = f"{name}: {layout.facet.name_side(because.side)} {needs}, because {because.words}"
+    return sentence if len(sentence) <= most else title
 
 
 # At 10 samples a second, a longer phase has enough of them.

@@ -65,9 +65,9 @@ def marker(index: int) -> str:
     return _MARKERS[index % len(_MARKERS)]
 
 
-def hatch(index: int) -> str:
-    """Return the hatch of a series' bars."""
-    return _HATCHES[index % len(_HATCHES)]
+def in_bars(index: int) -> dict[str, Any]:
+    """Return the settings of a series' bars beside their colour."""
+    return {"hatch": _HATCHES[index % len(_HATCHES)], "edgecolor": "white", "linewidth": 0}
 
 
 def line_style(index: int) -> dict[str, Any]:

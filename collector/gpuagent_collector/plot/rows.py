@@ -20,7 +20,7 @@ from gpuagent_collector.plot.picture import (
     characters,
     color,
     fold,
-    hatch,
+    in_bars,
     marker,
     name_side,
     only_side,
@@ -95,8 +95,7 @@ def draw_bars(matrix: Matrix, width_mm: float) -> Picture:
         highest = max(each.highest for *_, each in marks) / divisor
         for y, index, figure in marks:
             low, high = figure.lowest / divisor, figure.highest / divisor
-            style: dict[str, Any] = {"hatch": hatch(index), "edgecolor": "white", "linewidth": 0}
-            axes.barh(y, figure.median / divisor, 0.82, color=color(index), **style)
+            axes.barh(y, figure.median / divisor, 0.82, color=color(index), **in_bars(index))
             if figure.runs > 1:
                 axes.plot([low, high], [y, y], color=QUIET, lw=0.9, marker="|", ms=3, mew=0.9)
             place, text = max(high, 0) + 0.015 * highest, scale.write_bare(figure.median)
@@ -119,7 +118,7 @@ def _picture(matrix: Matrix, width_mm: float, line_mm: float, note: str) -> tupl
     picture = Picture(width_mm=width_mm, note=f"{note} {runs}.")
     for index, side in enumerate(() if slots.is_flat else matrix.sides):
         mark = Line2D([], [], color=color(index), marker=marker(index), lw=1.2)
-        patch = Patch(facecolor=color(index), hatch=hatch(index), edgecolor="white", linewidth=0)
+        patch = Patch(facecolor=color(index), **in_bars(index))
         picture.legend.append((patch if line_mm == _BAR_MM else mark, name_side(side, matrix.columns)))
     if slots.is_flat:
         line_mm = max(line_mm, picture.line_mm)

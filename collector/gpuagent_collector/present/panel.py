@@ -62,18 +62,33 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar from one value to another, with its name before it and a text behind it; `index` as of a series."""
+    """A bar from one value to another; `index` as of a series. Of a stack, `part` is in the legend, with its hatch."""
 
-    name: str
-    text: str
     begin: float
     end: float
     index: int | None = None
+    part: str = ""
+    text: str = ""
+    hatch: int = 0
 
     @property
     def is_hollow(self) -> bool:
         """True of what takes away: it is drawn as an outline."""
         return self.end < self.begin
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Bars side by side, with their name before them and a text behind them."""
+
+    name: str
+    text: str
+    bars: Sequence[Bar]
+
+    @property
+    def end(self) -> float:
+        """Where the text begins."""
+        return max(max(bar.begin, bar.end) for bar in self.bars)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +110,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """A chart of series, or of bars from above.
+    """A chart of series, or of rows of bars from above.
 
     Attributes:
         description: what can be seen, for those who cannot see it.
@@ -107,5 +122,5 @@ class Panel:
     y: Axis = Axis()
     description: str = ""
     series: Sequence[Series] = ()
-    bars: Sequence[Bar] = ()
+    rows: Sequence[Row] = ()
     height: int = 340

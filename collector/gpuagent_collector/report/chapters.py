@@ -17,7 +17,7 @@ from gpuagent_collector.compare.because import Because
 from gpuagent_collector.compare.comparison import Comparison, Request
 from gpuagent_collector.compare.figures import BlockFigures, Overall, Row, Test
 from gpuagent_collector.compare.matrix import matrix_table
-from gpuagent_collector.compare.parts import because_panel, because_table
+from gpuagent_collector.compare.parts import because_panels, because_table
 from gpuagent_collector.compare.tables import cost_table, metric_legend, metric_table, verdict_legend, verdict_table
 from gpuagent_collector.json_cells import read_words
 from gpuagent_collector.metrics.result import SERVING
@@ -72,13 +72,14 @@ def write_answer(report: Report) -> Iterator[Markup]:
     yield from tables
     yield prose(f"{verdict_legend(comparison).text} {_PICTURES}", class_="quiet")
     headed = ""
-    for because in comparison.reasons[:_MOST_REASONS]:
-        name = tell_apart(because.block, comparison.layout.blocks)
+    for panel, reasons in because_panels(comparison.reasons[:_MOST_REASONS], comparison.layout.sides):
+        name = tell_apart(reasons[0].block, comparison.layout.blocks)
         if name != headed:  # the titles of its charts have the sides
             yield heading(f"{name}: where the difference comes from")
         headed = name
-        yield chart(draw_panel(because_panel(because, comparison.layout.sides)))
-        yield folded("Its parts", table(because_table(because).grid(), f"{name}: parts of the difference"))
+        yield chart(draw_panel(panel))
+        tables = [table(because_table(because).grid(), f"{name}: parts of the difference") for because in reasons]
+        yield folded("Its parts", *tables)
     if others := comparison.reasons[_MOST_REASONS:]:
         yield prose(read_from(_name_undrawn(others, comparison), report.place), class_="quiet")
 

@@ -250,6 +250,27 @@ def test_no_parts_are_drawn_where_no_difference_is_shown_and_a_command_is_named(
         plot(store, "because")
 
 
+def test_many_sides_have_one_panel_of_parts_and_many_settings_no_more_than_a_page(
+    store: SyntheticStore, plot: Plot
+) -> None:
+    nodes = {name: store.node(name, name) for name in "abcdefgh"}
+    for repeat in range(7):
+        for place, (name, node) in enumerate(nodes.items()):
+            for size in range(12 if place < 2 else 1):
+                start, rate = 20 * (200 * repeat + 20 * place + size), 1000.0 + 100 * place + repeat
+                of: dict[str, Any] = {"start_seconds": start, "repeat": repeat, "throughput": rate}
+                store.run(f"{name}-{size}-{repeat}", node, parameters={"batch_size": str(size)}, **of)
+    one = plot(store, "because", where="run_id LIKE '%-0-%'", is_saved=True)
+    (axes,) = axes_of(one)
+    assert [label.get_text() for label in axes.get_yticklabels()] == list("abcdefgh")
+    assert one.height_mm < 80
+    assert_clear(one)
+    page = plot(store, "because", values=("a", "b"))
+    assert len(axes_of(page)) > 1
+    assert page.height_mm <= 240
+    assert "of 12 panels, for which a page has no room" in page.said
+
+
 def test_differences_without_parts_are_counted_with_the_reason(store: SyntheticStore, plot: Plot) -> None:
     nodes = {name: store.node(name, name) for name in ("alder", "birch", "cedar")}
     for repeat in range(7):

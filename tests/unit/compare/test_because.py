@@ -3,12 +3,13 @@
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from statistics import median
 
 import pytest
 
 from gpuagent_collector.compare.because import Because, find_because, find_product
-from gpuagent_collector.compare.parts import because_panel, because_table, draw_bars
+from gpuagent_collector.compare.parts import because_panels, because_table, draw_bars
 from gpuagent_collector.metrics import BY_NAME
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS
 from gpuagent_collector.runs.cells import Block, Cell
@@ -262,8 +263,9 @@ def test_energy_and_cost_are_divided_into_their_two_factors(cause: str) -> None:
         assert because is not None
         before, after = (median(run[metric.name] for run in side) for side in sides)
         assert sum(part.difference for part in because.parts) == pytest.approx(after - before)
-        part, whole = because_panel(because, ["before", "after"]).bars[-2:]
-        assert part.end == pytest.approx(whole.end)
+        ((panel, _),) = because_panels([because], ["before", "after"])
+        part, whole = panel.rows[-2:]
+        assert part.bars[0].end == pytest.approx(whole.end)
         if {part.name for part in because.parts} >= {cause}:
             assert because.lead is not None and because.lead.name == cause
     assert because is not None
@@ -278,8 +280,36 @@ def test_a_waterfall_has_room_for_what_falls_below_zero() -> None:
     block, facts = lay_out_sides(*sides)
     because = find_product(block, "after", facts, cost, alpha=0.05)
     assert because is not None
-    panel = because_panel(because, ["before", "after"])
+    ((panel, _),) = because_panels([because], ["before", "after"])
     assert panel.x.ends is not None
-    falling = [bar.end for bar in panel.bars if bar.end < bar.begin]
+    falling = [bar.end for row in panel.rows for bar in row.bars if bar.is_hollow]
     assert falling
     assert panel.x.ends[0] < min(falling) <= 0
+
+
+def test_differences_from_one_baseline_are_stacks_in_one_panel_and_factors_one_waterfall() -> None:
+    chance, cost = random.Random(1), COST_PER_MILLION_ITEMS.metric("USD")
+    runs = [[make_run(chance, traced=True, host=host) for _ in range(RUNS)] for host in (6.0, 20.0, 40.0)]
+    block, facts = lay_out_sides(*([{**run, cost.name: run["step_seconds"]} for run in side] for side in runs))
+    sides = ["before", "after", "third"]
+    times = [find_because(block, side, facts, whole_runs=False, alpha=0.05) for side in sides[1:]]
+    costs = [find_product(block, side, facts, cost, alpha=0.05) for side in sides[1:]]
+    reasons = [because for because in (*times, *costs) if because]
+    (stacks, of_time), (waterfall, of_cost) = because_panels(reasons, sides)
+    assert [*of_time, *of_cost] == reasons
+    assert [row.name for row in stacks.rows] == sides
+    wholes = [of_time[0].medians[0], *(because.medians[1] for because in of_time)]
+    assert [row.end / wholes[0] for row in stacks.rows] == pytest.approx(
+        [whole / wholes[0] * stacks.rows[0].end / wholes[0] for whole in wholes]
+    )
+    assert all(one.end == other.begin for row in stacks.rows for one, other in pairwise(row.bars))
+    # No part has a side's colour, and a part the same on all sides.
+    looks = {(bar.part, bar.index) for row in stacks.rows for bar in row.bars}
+    assert len(looks) == len({part for part, _ in looks})
+    assert min(index or 0 for _, index in looks) == len(sides)
+    named = [row.name for row in waterfall.rows if row.name in sides]
+    assert named == sides
+    ends = [row.bars[0].end for row in waterfall.rows]
+    assert [ends[at - 1] for at, row in enumerate(waterfall.rows) if row.name in sides[1:]] == pytest.approx(
+        [ends[at] for at, row in enumerate(waterfall.rows) if row.name in sides[1:]]
+    )

@@ -5,14 +5,14 @@ what the reader prefers, and paper. plotly takes a few tags and entities in any 
 goes through `safe`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import log10
 from textwrap import wrap
 from typing import Any
 
-from gpuagent_collector.present.panel import COLORS, LINES, Axis, Bar, Look, Panel, Place, Series
+from gpuagent_collector.present.panel import COLORS, LINES, Axis, Look, Panel, Place, Row, Series
 from gpuagent_common.text import harmless
 
 # Of the name of a bar, in a line: on a telephone half of the width is for the bars.
@@ -108,6 +108,9 @@ _LINES = {Look.SOLID: "solid", Look.BROKEN: "dash", Look.DOTTED: "dot"}
 _PLACES = {Place.LEFT: "top left", Place.CENTER: "top center", Place.RIGHT: "top right"}
 
 
+# Of the parts of stacks, which differ without colours as well.
+_HATCHES = ("", "/", ".", "x", "\\", "|", "-", "+")
+
 # In pixels: the axis below bars, and a line of a label with a part of the gap to the next label.
 _AXIS_HEIGHT, _LINE_HEIGHT = 60, 20
 
@@ -117,11 +120,12 @@ def draw_panel(panel: Panel) -> Figure:
     layout: Data = {"hovermode": "closest", "xaxis": _draw_axis(panel.x), "yaxis": _draw_axis(panel.y)}
     data = [_draw_series(series) for series in panel.series]
     height = panel.height
-    if panel.bars:
-        data = [_draw_bars(panel.bars)]
+    if panel.rows:
+        data = list(_draw_rows(panel.rows))
         # Beside a bar its figure has no room on a telephone.
-        names = [f"{fold(bar.name, _NAME_CHARACTERS)}<br>{safe(bar.text)}" for bar in panel.bars]
+        names = [f"{fold(row.name, _NAME_CHARACTERS)}<br>{safe(row.text)}" for row in panel.rows]
         places = {"tickvals": list(range(len(names))), "ticktext": names}
+        layout["barmode"] = "overlay"
         layout["yaxis"] = {"autorange": "reversed", "showgrid": False, **places}
         lines = 1 + max(name.count("<br>") for name in names)
         height = max(height, _AXIS_HEIGHT + _LINE_HEIGHT * lines * len(names))
@@ -171,20 +175,25 @@ def _draw_series(series: Series) -> Data:
     return drawn
 
 
-def _draw_bars(bars: Sequence[Bar]) -> Data:
-    shades = ["--quiet" if bar.index is None else color(bar.index) for bar in bars]
-    insides = ["rgba(0,0,0,0)" if bar.is_hollow else shade for bar, shade in zip(bars, shades, strict=True)]
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "showlegend": False,
-        "y": list(range(len(bars))),
-        "base": [short(bar.begin) for bar in bars],
-        "x": [short(bar.end - bar.begin) for bar in bars],
-        "marker": {"color": insides, "line": {"color": shades, "width": 1.5}},
-        "hovertext": [safe(f"{bar.name}: {bar.text}") for bar in bars],
-        "hoverinfo": "text",
-    }
+def _draw_rows(rows: Sequence[Row]) -> Iterator[Data]:
+    """Yield the bars of each part, or all where they have no names of parts."""
+    for part in dict.fromkeys(bar.part for row in rows for bar in row.bars):
+        found = [(place, row, bar) for place, row in enumerate(rows) for bar in row.bars if bar.part == part]
+        shades = ["--quiet" if bar.index is None else color(bar.index) for _, _, bar in found]
+        insides = ["rgba(0,0,0,0)" if bar.is_hollow else shade for (*_, bar), shade in zip(found, shades, strict=True)]
+        hatch = _HATCHES[found[0][2].hatch % len(_HATCHES)]
+        yield {
+            "type": "bar",
+            "orientation": "h",
+            "name": safe(part),
+            "showlegend": bool(part),
+            "y": [place for place, *_ in found],
+            "base": [short(bar.begin) for *_, bar in found],
+            "x": [short(bar.end - bar.begin) for *_, bar in found],
+            "marker": {"color": insides, "line": {"color": shades, "width": 1.5}, "pattern": {"shape": hatch}},
+            "hovertext": [safe(f"{row.name}: {bar.text or row.text}") for _, row, bar in found],
+            "hoverinfo": "text",
+        }
 
 
 def _merge(base: Mapping[str, Any], own: Mapping[str, Any]) -> Data:
