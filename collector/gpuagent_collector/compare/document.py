@@ -25,7 +25,7 @@ from gpuagent_collector.compare.caveats.runs import find_differing
 from gpuagent_collector.compare.choosing import compare_what_differs, say_choice
 from gpuagent_collector.compare.comparison import AT_TIME, Comparison, Request, compare
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, count
-from gpuagent_collector.compare.parts import because_table, with_bars
+from gpuagent_collector.compare.parts import because_table, say_undivided, with_bars
 from gpuagent_collector.compare.plots import draw_charts, legend, phase_lines
 from gpuagent_collector.compare.tables import (
     cost_table,
@@ -127,6 +127,7 @@ def render(comparison: Comparison) -> Answer:
             "alpha": figures.alpha,
             "tests": Table(_TEST, figures.tests),
             "because": [{**(table.about or {}), "parts": table} for table in map(because_table, comparison.reasons)],
+            "undivided": say_undivided(comparison) or None,
             "geometric_means": [{**_both(one), **plain(one.mean)} for one in figures.overall],
             "together": [{**_both(one), "runs": one.runs, **plain(one.shift)} for one in figures.overall if one.shift],
             "blocks": _blocks(comparison),
@@ -370,6 +371,8 @@ def _details(comparison: Comparison) -> Iterator[Section]:
     for because in comparison.reasons:
         name = tell_apart(because.block, comparison.layout.blocks)
         yield Section(f"{name}: where the difference comes from", [because_table(because)])
+    if undivided := say_undivided(comparison):
+        yield Section("Differences without parts", [f"{undivided[0].upper()}{undivided[1:]}."])
     yield from detail_sections(comparison)
     yield from course_sections(comparison, phases=True)
 

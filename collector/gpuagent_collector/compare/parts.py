@@ -1,21 +1,25 @@
-"""The parts of a difference as a table, a waterfall, and bars in a terminal."""
+"""The parts of a difference as a table, a waterfall, and bars in a terminal; and why there are none."""
 
 import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from statistics import median
 
-from gpuagent_collector.compare.because import Because, Part, write_signed
+from gpuagent_collector.compare.because import Because, Part, lacks_samples, write_signed
+from gpuagent_collector.compare.comparison import Comparison
+from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
 from gpuagent_collector.present.answer import Legend
 from gpuagent_collector.present.chart import Chart
-from gpuagent_collector.present.human import Notation, notation
+from gpuagent_collector.present.human import Notation, duration, notation
 from gpuagent_collector.present.panel import COLORS, Axis, Bar, Panel, Row
 from gpuagent_collector.present.shortening import shorten
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.runs.facets import Facet
 from gpuagent_collector.runs.words import percent
+from gpuagent_common.text import counted
 
 
 def because_table(because: Because) -> Table:
@@ -113,6 +117,39 @@ def _stack(group: Sequence[Because], looks: Mapping[str, tuple[int, int]], scale
                 bars.append(Bar(begin, end, index, title, f"{title} {scale.write(value)}", hatch))
         rows.append(Row(side, scale.write(whole), bars))
     return rows
+
+
+# At 10 samples a second, a longer phase has enough of them.
+_SHORT_SECONDS = 1.0
+
+
+def say_undivided(comparison: Comparison) -> str:
+    """Return how many of the shown differences have no parts, and why; '' where all have or none could."""
+    if comparison.figures.primary.name not in DEFAULT_PRIMARIES:
+        return ""
+    facet, facts = comparison.layout.facet, comparison.facts
+    divided = {(id(because.block), because.side) for because in comparison.reasons if not because.is_product}
+    shown = [test for test in comparison.figures.tests if test.judgement.shift.is_shown]
+    pairs = [
+        [test.block.cell(side) for side in (test.block.baseline, test.other.side)]
+        for test in shown
+        if (id(test.block), test.other.side) not in divided
+    ]
+    if not pairs:
+        return ""
+    said = f"not divided: {len(pairs)} of {counted(len(shown), 'difference')}, because"
+    lacking = [[cell for cell in pair if lacks_samples(cell, facts)] for pair in pairs]
+    cells = list({id(cell): cell for of_pair in lacking for cell in of_pair}.values())
+    seconds = [median(times) for cell in cells if (times := facts.values(cell.runs, "measure_seconds"))]
+    if not all(lacking) or len(seconds) < len(cells) or max(seconds) > _SHORT_SECONDS:
+        return (
+            f"{said} that takes steps that are timed, and in most runs samples of their GPU or CPU, or waits for data "
+            "(`gpuagent run --observe`)"
+        )
+    sides = list(dict.fromkeys(cell.side for cell in cells))
+    where = f"of {len(sides)} {facet.plural}" if sides[2:] else " and ".join(map(facet.where, sides))
+    lasts = " to ".join(dict.fromkeys(map(duration, (min(seconds), max(seconds)))))
+    return f"{said} too few runs {where} have a sample of their CPU in a measured phase of {lasts}; run more steps"
 
 
 # The marks of the largest parts of a bar, and of all others together.

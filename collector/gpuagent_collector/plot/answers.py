@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from statistics import median
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -11,11 +10,11 @@ from matplotlib.patches import Patch
 
 from gpuagent_collector.answers import roofline, scaling_curves, serving_curves
 from gpuagent_collector.answers.roofline_points import Traffic
-from gpuagent_collector.compare.because import Because, lacks_samples
+from gpuagent_collector.compare.because import Because
 from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.document import find_next
 from gpuagent_collector.compare.matrix import Selection, label_row
-from gpuagent_collector.compare.parts import because_panels
+from gpuagent_collector.compare.parts import because_panels, say_undivided
 from gpuagent_collector.plot.picture import (
     QUIET,
     WIDE_MM,
@@ -29,7 +28,7 @@ from gpuagent_collector.plot.picture import (
     points,
     write_counts,
 )
-from gpuagent_collector.present.human import change, duration
+from gpuagent_collector.present.human import change
 from gpuagent_collector.present.panel import Axis, Look, Panel, Place, Row, Series
 from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.recommend.ranking import rank
@@ -194,37 +193,6 @@ def _title(reasons: Sequence[Because], layout: Layout, most: int) -> str:
     needs = f"needs {change(after / before).lstrip('+−')} {more} per {because.of}"
     sentence = f"{name}: {layout.facet.name_side(because.side)} {needs}, because {because.words}"
     return sentence if len(sentence) <= most else title
-
-
-# At 10 samples a second, a longer phase has enough of them.
-_SHORT_SECONDS = 1.0
-
-
-def say_undivided(comparison: Comparison) -> str:
-    """Return how many of the shown differences have no parts, and why; '' where all have."""
-    facet, facts = comparison.layout.facet, comparison.facts
-    divided = {(id(because.block), because.side) for because in comparison.reasons}
-    shown = [test for test in comparison.figures.tests if test.judgement.shift.is_shown]
-    pairs = [
-        [test.block.cell(side) for side in (test.block.baseline, test.other.side)]
-        for test in shown
-        if (id(test.block), test.other.side) not in divided
-    ]
-    if not pairs:
-        return ""
-    said = f"not divided: {len(pairs)} of {counted(len(shown), 'difference')}, because"
-    lacking = [[cell for cell in pair if lacks_samples(cell, facts)] for pair in pairs]
-    cells = list({id(cell): cell for of_pair in lacking for cell in of_pair}.values())
-    seconds = [median(times) for cell in cells if (times := facts.values(cell.runs, "measure_seconds"))]
-    if not all(lacking) or len(seconds) < len(cells) or max(seconds) > _SHORT_SECONDS:
-        return (
-            f"{said} that takes steps that are timed, and in most runs samples of their GPU or CPU, or waits for data "
-            "(`gpuagent run --observe`)"
-        )
-    sides = list(dict.fromkeys(cell.side for cell in cells))
-    where = f"of {len(sides)} {facet.plural}" if sides[2:] else " and ".join(map(facet.where, sides))
-    lasts = " to ".join(dict.fromkeys(map(duration, (min(seconds), max(seconds)))))
-    return f"{said} too few runs {where} have a sample of their CPU in a measured phase of {lasts}; run more steps"
 
 
 def draw_frontier(chosen: Selection, width_mm: float, *, delta: float) -> Picture:

@@ -17,7 +17,7 @@ from gpuagent_collector.compare.because import Because
 from gpuagent_collector.compare.comparison import Comparison, Request
 from gpuagent_collector.compare.figures import BlockFigures, Overall, Row, Test
 from gpuagent_collector.compare.matrix import matrix_table
-from gpuagent_collector.compare.parts import because_panels, because_table
+from gpuagent_collector.compare.parts import because_panels, because_table, say_undivided
 from gpuagent_collector.compare.tables import cost_table, metric_legend, metric_table, verdict_legend, verdict_table
 from gpuagent_collector.json_cells import read_words
 from gpuagent_collector.metrics.result import SERVING
@@ -82,6 +82,8 @@ def write_answer(report: Report) -> Iterator[Markup]:
         yield folded("Its parts", *tables)
     if others := comparison.reasons[_MOST_REASONS:]:
         yield prose(read_from(_name_undrawn(others, comparison), report.place), class_="quiet")
+    if undivided := say_undivided(comparison):
+        yield prose(f"{undivided[0].upper()}{undivided[1:]}.")
 
 
 def _name_undrawn(reasons: Sequence[Because], comparison: Comparison) -> str:

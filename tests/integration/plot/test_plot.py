@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -15,10 +15,13 @@ from matplotlib.patches import Rectangle
 from PIL import Image
 
 from gpuagent_collector.choices import PartKind
-from gpuagent_collector.compare.comparison import Request
+from gpuagent_collector.compare.comparison import Request, compare
+from gpuagent_collector.compare.document import render
 from gpuagent_collector.plot.draw import Kind, PlotRequest, write_plot
 from gpuagent_collector.plot.picture import Picture, curve_style
 from gpuagent_collector.prices.files import parse_prices
+from gpuagent_collector.report.page import render as render_page
+from gpuagent_collector.report.study import make_report
 from gpuagent_common.errors import GpuAgentError
 from tests.integration.compare.comparing import alternate
 from tests.integration.compare.filled import FILLS, HOSTILE_FILLS, Fill
@@ -286,6 +289,13 @@ def test_differences_without_parts_are_counted_with_the_reason(store: SyntheticS
     assert len(axes_of(picture)) == 1
     said = "of 2 differences, because too few runs on cedar have a sample of their CPU in a measured phase of 300 ms"
     assert f"not divided: 1 {said}" in picture.said
+    # The whole answer and the page say the same.
+    answer = render(compare(store.ask, Request()))
+    assert answer.facts["undivided"] in picture.said
+    assert "Differences without parts" in {section.heading for section in answer.details()}
+    page = render_page(make_report(store.ask, Request(), source="x", now=datetime(2030, 1, 2)), library="")  # noqa: DTZ001
+    assert f"Not divided: 1 {said}" in page
+    assert not render(compare(store.ask, Request(metric="step_seconds"))).facts["undivided"]
     with pytest.raises(GpuAgentError, match="not divided: 1 of 1 difference, because too few runs on cedar"):
         plot(store, "because", values=("alder", "cedar"))
 
