@@ -45,6 +45,7 @@ from gpuagent_collector.cli.selection import (
     Options,
     ask_sides_of_files,
     check_facet,
+    draw_instead,
     is_metric,
 )
 from gpuagent_collector.present.formats import OutputFormat
@@ -304,6 +305,10 @@ def _write_plot(
     drawn = [word for word in words if word in WHOLE or is_metric(word.partition(",")[0])]
     what = (drawn or words or ["KIND"])[0]
     sides = [word for word in words if word != what]
+    what = next((name for name in what.split(",") if name in WHOLE), what)
+    if metric := context.params.get("metric"):
+        what, _ = draw_instead(what, metric)
+        options = [word for word in options if word not in ("--metric", metric, f"--metric={metric}")]
     stored = stored_workloads(context, option, "") if sides and "--workload" not in options else []
     workloads = [word for word in sides if word in stored]
     if len(workloads) == 1:

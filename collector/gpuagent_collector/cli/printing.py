@@ -73,6 +73,7 @@ def draw(
             raise
         raise MissingPackageError("figures", "matplotlib") from None
     from gpuagent_collector.choices import WHOLE
+    from gpuagent_collector.cli.selection import draw_instead
     from gpuagent_collector.compare.comparison import Request
     from gpuagent_collector.metrics import BY_NAME
     from gpuagent_collector.runs.words import write_command
@@ -84,13 +85,15 @@ def draw(
         what = drawn[0]
         asked["values"] = tuple(word for word in words if word != what)
     request = Request(**{**asked, "by": columns or asked["by"]})
-    if metric is not None:
+    names = tuple(dict.fromkeys(name.strip() for name in what.split(",")))
+    whole = next((name for name in names if name in WHOLE), None)
+    if metric is not None or (whole and names[1:]):
+        instead, why = (whole, f"{whole} is a figure of its own") if metric is None else draw_instead(what, metric)
         prices = request.prices.source if request.prices else None
         options = {**request.choice, "--baseline": request.baseline, "--prices": prices, "-o": str(path)}
-        command = write_command("plot", options, metric, sides=request.values)
-        raise MisuseError(f"plot takes no --metric, but the metric in place of {what}: `{command}`")
+        raise MisuseError(f"{why}: `{write_command('plot', options, instead or what, sides=request.values)}`")
     wanted = PlotRequest(
-        names=tuple(dict.fromkeys(name.strip() for name in what.split(","))),
+        names=names,
         kind=Kind(kind) if kind else None,
         request=request,
         rows=rows,

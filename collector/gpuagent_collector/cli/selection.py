@@ -115,6 +115,14 @@ def is_metric(name: str) -> bool:
     return is_price or name.partition(":")[0] in BY_NAME
 
 
+def draw_instead(what: str, metric: str) -> tuple[str, str]:
+    """Return what `plot` draws where --metric, which it does not take, is given for a figure, and why."""
+    if is_metric(metric) and not (what == "because" and metric.startswith("cost_per_")):
+        return metric, f"plot takes no --metric, but the metric in place of {what}"
+    parts = "; because draws the parts of a cost with --prices" if is_metric(metric) else ""
+    return what, f"plot takes no --metric{parts}"
+
+
 def ask_sides_of_files(reader: ReaderOptions, opened: "StreamingReader", asked: dict[str, Any]) -> None:
     """Make the sides of what is asked those of several files, unless it names sides or says by what they differ."""
     source = click.get_current_context().get_parameter_source("by")
