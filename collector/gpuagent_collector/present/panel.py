@@ -87,7 +87,7 @@ class Row:
 
     @property
     def end(self) -> float:
-        """Where the text begins."""
+        """The place at which the text begins."""
         return max(max(bar.begin, bar.end) for bar in self.bars)
 
 

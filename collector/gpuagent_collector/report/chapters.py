@@ -52,8 +52,8 @@ _PICTURES = (
 )
 
 
-# One of time and one of cost for each block, of two sides.
-_MOST_REASONS = 2 * MOST_BLOCKS
+# One of time and one of cost for each block.
+_MOST_PANELS = 2 * MOST_BLOCKS
 
 
 def write_answer(report: Report) -> Iterator[Markup]:
@@ -72,7 +72,8 @@ def write_answer(report: Report) -> Iterator[Markup]:
     yield from tables
     yield prose(f"{verdict_legend(comparison).text} {_PICTURES}", class_="quiet")
     headed = ""
-    for panel, reasons in because_panels(comparison.reasons[:_MOST_REASONS], comparison.layout.sides):
+    panels = list(because_panels(comparison.reasons, comparison.layout.sides))
+    for panel, reasons in panels[:_MOST_PANELS]:
         name = tell_apart(reasons[0].block, comparison.layout.blocks)
         if name != headed:  # the titles of its charts have the sides
             yield heading(f"{name}: where the difference comes from")
@@ -80,7 +81,7 @@ def write_answer(report: Report) -> Iterator[Markup]:
         yield chart(draw_panel(panel))
         tables = [table(because_table(because).grid(), f"{name}: parts of the difference") for because in reasons]
         yield folded("Its parts", *tables)
-    if others := comparison.reasons[_MOST_REASONS:]:
+    if others := [reasons[0] for _, reasons in panels[_MOST_PANELS:]]:
         yield prose(read_from(_name_undrawn(others, comparison), report.place), class_="quiet")
     if undivided := say_undivided(comparison):
         yield prose(f"{undivided[0].upper()}{undivided[1:]}.")

@@ -96,7 +96,7 @@ def test_differences_that_are_not_drawn_are_named_with_a_command(
     reasons = len(full.comparison.reasons)
     assert len(page.by_id("answer").all("figure")) == reasons > 1
     assert "plot because" not in page.by_id("answer").text
-    monkeypatch.setattr(chapters, "_MOST_REASONS", 1)
+    monkeypatch.setattr(chapters, "_MOST_PANELS", 1)
     fewer = parse(render(full)).by_id("answer")
     assert len(fewer.all("figure")) == 1
     assert "collector plot because " in fewer.text
