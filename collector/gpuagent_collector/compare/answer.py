@@ -10,7 +10,14 @@ from typing import Any
 
 from gpuagent_collector.compare.because import Because, say
 from gpuagent_collector.compare.caveats.runs import find_differing
-from gpuagent_collector.compare.comparison import Comparison, cost_row, rank_sides, telling_side
+from gpuagent_collector.compare.comparison import (
+    Comparison,
+    cost_row,
+    find_best_by_block,
+    order_sides,
+    rank_sides,
+    telling_side,
+)
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, Test, is_work_unlike, make_figure
 from gpuagent_collector.compare.tables import grouped, shown_rows
 from gpuagent_collector.metrics import BY_NAME, METRICS, Better, Metric
@@ -441,33 +448,58 @@ _SPOKEN_SIDES = 3
 
 
 def say_together(comparison: Comparison) -> list[str]:
-    """Return what all blocks together show: the best and the worst of several sides, else a sentence for each two."""
+    """Return what all blocks together show: the best and the worst of several sides, else a sentence for each two.
+
+    Where the best side depends on the block, it is named by block.
+    """
     overall, ranked = comparison.figures.overall, rank_sides(comparison)
     if any(one.is_shown for one in ranked):
         return [_ranked_sentence(comparison, ranked)]
     if ranked and are_together(comparison) and all(one.verdict is Verdict.NOT_SHOWN for one in ranked):
         return [_tie_sentence(comparison, overall)]
-    if 1 < len(overall) <= _SPOKEN_SIDES and any(one.is_split for one in overall) and _have_one_baseline(overall):
-        return [_split_sentence(comparison, overall)]
+    by_block = "" if ranked else _say_best_by_block(comparison)
+    is_split = bool(by_block) or any(one.is_split for one in overall)
+    if 1 < len(overall) <= _SPOKEN_SIDES and is_split and _have_one_baseline(overall):
+        return [_split_sentence(comparison, overall, by_block)]
     differing = comparison.figures.differing
     shown_first = sorted(overall, key=lambda one: one.sides not in differing)
-    return [_overall_sentence(comparison, one) for one in shown_first]
+    return [*filter(None, [by_block]), *(_overall_sentence(comparison, one) for one in shown_first)]
+
+
+def _say_best_by_block(comparison: Comparison) -> str:
+    """Return in one sentence the best side of each block, of sides with one ratio each; '' where none is shown."""
+    ordered, layout = order_sides(comparison), comparison.layout
+    found = find_best_by_block(comparison) if any(one.is_shown for one in ordered) else {}
+    if not any(found):
+        return ""
+    undecided = found.pop(None, [])
+    named = {layout.facet.where(side): blocks for side, blocks in found.items() if side}
+    named |= {"undecided": undecided} if undecided else {}
+    listed = [f"{where} for {first_few(_name_blocks(blocks, layout))}" for where, blocks in named.items()]
+    best = "highest" if comparison.figures.primary.better is Better.HIGHER else "lowest"
+    return f"{_over_ranked(comparison, ordered)} {best} {', '.join(listed)}."
 
 
 def _have_one_baseline(overall: Sequence[Overall]) -> bool:
     return len({one.baseline for one in overall}) == 1
 
 
-def _split_sentence(comparison: Comparison, overall: Sequence[Overall]) -> str:
-    """Return what the tests of several sides against one baseline show one by one."""
+def _split_sentence(comparison: Comparison, overall: Sequence[Overall], by_block: str) -> str:
+    """Return what the tests of several sides against one baseline show one by one, after the best `by_block`."""
     layout, metric = comparison.layout, comparison.figures.primary
     said: list[str] = []
     for one in overall:
         tests = comparison.figures.tests_of(one)
         # The first says which direction is better.
         judged = replace(_find_judged(comparison, tests), better=None) if said else _find_judged(comparison, tests)
-        said.append(f"{', '.join(_list_verdicts(comparison, tests, judged))} {layout.facet.where(one.side)}")
-    compared = f"{spoken(metric, comparison.request.stat)} compared with {layout.facet.name_side(overall[0].baseline)}"
+        listed = _list_verdicts(comparison, tests, judged)
+        if not listed[1:]:  # the same for all blocks
+            listed = [listed[0].partition(" for ")[0]]
+        said.append(f"{', '.join(listed)} {layout.facet.where(one.side)}")
+    baseline = layout.facet.name_side(overall[0].baseline)
+    if by_block:
+        return f"{by_block} Compared with {baseline}, it is {'; '.join(said)}."
+    compared = f"{spoken(metric, comparison.request.stat)} compared with {baseline}"
     return f"{_over(comparison, overall[0])}: {compared} is {'; '.join(said)}."
 
 

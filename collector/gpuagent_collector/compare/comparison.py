@@ -16,6 +16,7 @@ from gpuagent_collector.compare.caveats import OF_DISTURBANCES, find_caveats
 from gpuagent_collector.compare.figures import (
     DEFAULT_PRIMARIES,
     BlockFigures,
+    Contest,
     Evidence,
     Figures,
     Overall,
@@ -23,6 +24,7 @@ from gpuagent_collector.compare.figures import (
     Test,
     compute_figures,
     is_work_unlike,
+    judge_contests,
 )
 from gpuagent_collector.compare.needed import Needed, find_needed
 from gpuagent_collector.errors import NothingToCompareError
@@ -266,13 +268,67 @@ class Comparison:
 
 
 def rank_sides(comparison: Comparison) -> list[Overall]:
-    """Return the tests of several sides over all blocks, by their ratio to one baseline; empty: there are no such."""
+    """Return the tests of several sides over all blocks, by their ratio to one baseline.
+
+    Empty: there are no such, or the first or the last is shown not to be so in some block.
+    """
+    ordered = order_sides(comparison)
+    if not ordered:
+        return []
+    ratios = {ordered[0].baseline: 1.0, **{one.side: one.common.estimate for one in ordered if one.common}}
+    lowest, highest = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
+    for block in _tested_blocks(comparison):
+        if _find_ahead(comparison, block, lowest, -1) or _find_ahead(comparison, block, highest, 1):
+            return []
+    return ordered
+
+
+def order_sides(comparison: Comparison) -> list[Overall]:
+    """Return the tests as `rank_sides`, also where blocks differ in which side is the first or the last."""
     overall = comparison.figures.overall
     ratios = {one.side: one.common.estimate for one in overall if one.common}
     is_known = comparison.figures.primary.better is not None and len(ratios) == len(overall) > 1
     if not is_known or len({one.baseline for one in overall}) > 1:
         return []
     return sorted(overall, key=lambda one: ratios[one.side])
+
+
+def _tested_blocks(comparison: Comparison) -> list[BlockFigures]:
+    tested = {id(test.block) for test in comparison.figures.tests}
+    return [block for block in comparison.figures.blocks if id(block.block) in tested]
+
+
+def _find_ahead(comparison: Comparison, block: BlockFigures, side: str, sign: int) -> bool:
+    """Return whether another side of a block is shown to be above a side (`sign` 1), or below it (-1)."""
+    figures = block.find_row(comparison.figures.primary).figures
+    own = figures.get(side)
+    ahead = [name for name, each in figures.items() if own and sign * each.median > sign * own.median]
+    return any(_differ(comparison, block.block, side, name) for name in ahead)
+
+
+def _differ(comparison: Comparison, block: Block, side: str, other: str) -> bool:
+    """Return whether any two sides of a block are shown to differ, by a test of their own."""
+    figures = comparison.figures
+    ((_, judgement),) = judge_contests(
+        [Contest(block, side, other)],
+        lambda _block, runs: comparison.facts.column(runs, figures.primary.name),
+        delta=figures.delta,
+        alpha=figures.alpha,
+        unpaired=figures.unpaired,
+    )
+    return judgement.verdict is Verdict.DIFFERS
+
+
+def find_best_by_block(comparison: Comparison) -> dict[str | None, list[Block]]:
+    """Return the blocks in which each side is shown to be better than all others; None: in which no side is."""
+    primary, found = comparison.figures.primary, defaultdict(list)
+    choose = max if primary.better is Better.HIGHER else min
+    for block in _tested_blocks(comparison):
+        medians = {side: figure.median for side, figure in block.find_row(primary).figures.items()}
+        best = choose(medians, key=medians.__getitem__)
+        is_shown = all(_differ(comparison, block.block, best, side) for side in medians if side != best)
+        found[best if is_shown else None].append(block.block)
+    return found
 
 
 def find_best(comparison: Comparison) -> str | None:

@@ -43,11 +43,12 @@ def verdict_table(comparison: Comparison) -> Table:
     groups: dict[tuple[str, str], list[Test]] = defaultdict(list)
     for test in figures.tests:
         groups[test.sides].append(test)
-    rows = list(_verdict_rows(comparison, groups, several=several))
+    ranked = rank_sides(comparison)
+    rows = list(_verdict_rows(comparison, groups, ranked, several=several))
 
     options, values_of = comparison.layout.options
     settings = _find_settings([test.block for test in figures.tests]) if several else ()
-    named = "workload" if several and not rank_sides(comparison) else options or "side / baseline"
+    named = "workload" if several and not ranked else options or "side / baseline"
     title = JOINT.join(settings) or named
     # The one baseline of several sides is named once.
     is_named = not several and len(groups) > 1 and len({test.baseline.side for test in figures.tests}) == 1
@@ -57,7 +58,7 @@ def verdict_table(comparison: Comparison) -> Table:
 
     def name(row: Test | Overall) -> str:
         if isinstance(row, Overall):
-            return _name_overall(row, comparison)
+            return _name_overall(row, comparison.layout.facet if ranked else None)
         if several:
             return _INDENT + _name_block(row.block, comparison, settings)
         other, baseline = row.other.side, row.baseline.side
@@ -89,7 +90,7 @@ def verdict_table(comparison: Comparison) -> Table:
         Column(None, "ratio [interval]", _ratio),
         Column(None, "verdict", _verdict),
     ]
-    return Table(columns, rows, most=len(rank_sides(comparison)) or MOST_ROWS, can_shrink=True)
+    return Table(columns, rows, most=len(ranked) or MOST_ROWS, can_shrink=True)
 
 
 def _order_rows(figures: Figures) -> list[Test | Overall | str]:
@@ -105,9 +106,10 @@ def _order_rows(figures: Figures) -> list[Test | Overall | str]:
     return [test for _, test in sorted(zip(order, figures.tests, strict=True), key=lambda each: each[0])]
 
 
-def _name_overall(row: Overall, comparison: Comparison) -> str:
-    if rank_sides(comparison):
-        return _name_both(comparison.layout.facet, row.side, row.baseline)
+def _name_overall(row: Overall, facet: Facet | None) -> str:
+    """Return the name of a row: of ranked sides, of which there is a `facet`, both sides."""
+    if facet:
+        return _name_both(facet, row.side, row.baseline)
     return f"{_INDENT}{'all' if row.common else 'geometric mean of'} {row.mean.pairs}"
 
 
@@ -131,13 +133,16 @@ def _find_settings(blocks: Sequence[Block]) -> Sequence[str]:
 
 
 def _verdict_rows(
-    comparison: Comparison, groups: Mapping[tuple[str, str], Sequence[Test]], *, several: bool
+    comparison: Comparison,
+    groups: Mapping[tuple[str, str], Sequence[Test]],
+    ranked: Sequence[Overall],
+    *,
+    several: bool,
 ) -> Iterator[Test | Overall | str]:
     """Yield the tests of each two sides, and what all together show; of `several` blocks below the sides' names.
 
     Where all together rank several sides, these rows are the first.
     """
-    ranked = rank_sides(comparison)
     yield from reversed(ranked)
     for sides, tests in groups.items():
         if several:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gpuagent_collector.compare.answer import answer
+from gpuagent_collector.compare.comparison import find_best, find_best_by_block, order_sides, rank_sides
 from gpuagent_collector.compare.document import find_next
 from gpuagent_collector.compare.tables import verdict_table
 from gpuagent_collector.errors import OneSideError
@@ -208,3 +209,19 @@ def test_of_several_sides_over_several_settings_the_best_and_the_worst_are_named
     assert verdict_table(comparison).most == 2
     placed = render_placed(recommend(store.ask, Recommended(workload="mnist", by="node")))
     assert placed.next == "collector compare --workload mnist --by node birch cedar"
+
+
+def test_no_side_is_the_best_of_all_settings_where_another_is_shown_to_be_better(store: SyntheticStore) -> None:
+    """All others are ahead of the baseline in both settings, and change places between these."""
+    nodes = {name: store.node(name, "lab") for name in ("ash", "birch", "cedar")}
+    rates = {32: (1000.0, 1800.0, 1300.0), 64: (1000.0, 1200.0, 1400.0)}
+    for repeat, batch in product(range(1, 7), rates):
+        for node, rate in zip(nodes.values(), rates[batch], strict=True):
+            found = rate * store.chance.gauss(1, 0.01)
+            store.next_run(node, throughput=found, repeat=repeat, workload=f"batch-{batch}")
+    comparison = compared(store, by="node")
+    assert all(one.is_shown for one in order_sides(comparison))
+    assert (rank_sides(comparison), find_best(comparison)) == ([], None)
+    best = {side: [block.workload for block in blocks] for side, blocks in find_best_by_block(comparison).items()}
+    assert best == {"birch": ["batch-32"], "cedar": ["batch-64"]}
+    assert all(workload in answer(comparison) for (workload,) in best.values())
