@@ -8,6 +8,7 @@ from gpuagent_collector.metrics import Metric
 from gpuagent_collector.prices import price as money
 from gpuagent_collector.prices.jobs import find_costs
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.cells import first_few
 from gpuagent_collector.runs.data import Facts
 from gpuagent_collector.runs.job_runs import are_jobs, read_chosen
 
@@ -125,7 +126,9 @@ def with_costs(ask: Ask, facts: Facts, prices: money.Prices | None) -> Facts:
     else:
         costs = {run_id: _costs(run_id, facts, prices, waited_seconds.get(run_id, 0.0)) for run_id in facts.metrics}
     named = {run_id: {metric.name: cost for metric, cost in of_run.items()} for run_id, of_run in costs.items()}
-    unpriced = {run_id: _why_unpriced(run_id, facts, prices) for run_id, of_run in costs.items() if not of_run}
+    platforms = {platform for run_id in costs for platform, _, _ in _nodes(run_id, facts)}
+    lacking = sorted({str(each) for each in platforms - {entry.platform for entry in prices.entries}})
+    unpriced = {run_id: _why_unpriced(run_id, facts, prices, lacking) for run_id, of_run in costs.items() if not of_run}
     return replace(
         facts,
         metrics=facts.columns.joined(named),
@@ -159,14 +162,19 @@ def _costs_of_jobs(ask: Ask, facts: Facts, prices: money.Prices) -> dict[str, di
     return found
 
 
-def _why_unpriced(run_id: str, facts: Facts, prices: money.Prices) -> str:
-    """Return why a run has no cost."""
+# Of platforms without an entry.
+_MOST_NAMED = 4
+
+
+def _why_unpriced(run_id: str, facts: Facts, prices: money.Prices, lacking: Sequence[str]) -> str:
+    """Return why a run has no cost; `lacking` are all platforms without an entry, which are named together."""
     found: set[str] = set()
     for platform, devices, instance_type in _nodes(run_id, facts):
         price = prices.of_node(platform, devices, instance_type)
-        known = {entry.platform for entry in prices.entries}
-        if platform not in known:
-            return f"{prices.source} has no entry for the platform {platform}, only for {', '.join(sorted(known))}"
+        if str(platform) in lacking:
+            known = sorted({entry.platform for entry in prices.entries})
+            named = f"platform{'s' if lacking[1:] else ''} {first_few(lacking, _MOST_NAMED)}"
+            return f"{prices.source} has no entry for the {named}, only for {', '.join(known)}"
         if price is None:
             used = ", ".join(sorted(devices)) or "a run without a GPU"
             machine = f" on {instance_type}" if instance_type else ""

@@ -198,7 +198,7 @@ def test_unknown_figures_cannot_be_weighed_and_prices_of_one_side_only_make_a_wa
         ("cost", None, f"{lacking} cost: give --prices"),
         ("energy", None, f"{lacking} energy: energy needs a GPU that reports its power"),
         ("cost", prices, r"p\.yaml has no entry for the platform birch"),
-        ("cost", others, r"p\.yaml has no entry for the platform alder"),
+        ("cost", others, r"p\.yaml has no entry for the platforms alder, birch"),
     ):
         with pytest.raises(GpuAgentError, match=message):
             recommended(store, {weighed: 1.0}, prices=known)
