@@ -234,7 +234,7 @@ def _sentence(figures: CurveFigures, curves: Iterable[CurveFigures], *, whole: b
         shown_up_to = f"{name}: no speed-up{above} is shown up to {ranks_of([row.row.ranks])}"
         sentence = f"{shown_up_to} ({_evidence(row, first)})."
         return f"{sentence} {figures.straggler}".rstrip() if whole else sentence
-    sentence = f"{name}: {ranks_of([row.row.ranks])} have {significant(speed_up.estimate)} times the throughput of "
+    sentence = f"{name}: {ranks_of([row.row.ranks])} have {ratio(speed_up.estimate)} times the throughput of "
     sentence += f"{fewest} ({_evidence(row, first, with_factor=False)}), {percent(efficiency.estimate)} of linear"
     sentence += f"{money}."
     last = known[-1][0]

@@ -304,8 +304,9 @@ def _listed(behind: Sequence[Standing], verbs: _Verbs, facet: Facet) -> str:
     for one in behind[:_SPOKEN_SIDES]:
         if one.judgement:
             estimate = one.judgement.shift.estimate
-            factor = significant(estimate) if estimate >= _PLAIN_FACTOR else ratio(estimate)
-            more = verbs.more.format(f"{factor} times")
+            # Beside its interval with as many digits, or it could seem to be outside.
+            is_plain = listed and estimate >= _PLAIN_FACTOR
+            more = verbs.more.format(f"{significant(estimate) if is_plain else ratio(estimate)} times")
             evidence = "" if listed else f" ({interval(one.judgement.shift)})"
             listed.append(f"{facet.name_side(one.side)} {more}{evidence}")
     rest = len(behind) - len(listed)

@@ -429,7 +429,7 @@ def test_the_answer_begins_with_the_curve_that_is_shown_best(store: SyntheticSto
             for number in range(repeats):
                 add_ranked(store, node, ranks, 100.0 * ranks + number, parameters={"batch-size": None})
     rendered = render(study(store))
-    assert rendered.text.startswith("mnist on many: 2 ranks have 1.98 times the throughput of 1 rank (95 % interval ")
+    assert rendered.text.startswith("mnist on many: 2 ranks have 1.98")
     assert "% of linear" in rendered.text
     (table,) = rendered.parts
     assert isinstance(table, Table)

@@ -1,5 +1,6 @@
 """Where a workload should run, and why, from a store in which both are known."""
 
+import re
 from collections.abc import Mapping
 from itertools import product
 
@@ -42,7 +43,7 @@ def test_s0_is_answered_with_what_was_measured_and_the_rest_is_not_shown(store: 
         "gke-t4": [],
     }
     said = answer(found)
-    assert said.startswith("mnist is fastest on gke-l4: 1 ms per item (median of 5 runs); gke-a100 takes 1.11 times")
+    assert said.startswith("mnist is fastest on gke-l4: 1 ms per item (median of 5 runs); gke-a100 takes 1.11")
     assert "Because on gke-a100 the GPU waits longer for the host" in said
     assert "computing (70.0 %) on gke-l4 and launches (77 %) on gke-a100" in said
     assert "could not be determined on gke-t4" in said
@@ -168,6 +169,16 @@ def test_a_side_without_a_price_is_named_and_the_others_are_ranked(store: Synthe
     *_, last = render(found).lines()
     assert (last["side"], last["n"], last["time"] > 0) == (unpriced, 5, True)
     assert {last[name] for name in ("place", "cost", "verdict", "score", "bound_by")} <= {None, ""}
+
+
+def test_a_factor_is_within_its_interval_as_printed(store: SyntheticStore) -> None:
+    nodes = [store.node(f"{platform}-node", platform) for platform in "ab"]
+    for repeat, (turn, node) in product(range(9), enumerate(nodes)):
+        store.next_run(node, throughput=(1000 + repeat / 100) / (1, 1.1249)[turn], repeat=repeat, sampled=False)
+    found = re.search(r"([\d.]+) times .* interval ([\d.]+) to ([\d.]+)", answer(recommended(store)))
+    assert found
+    estimate, low, high = map(float, found.groups())
+    assert low <= estimate <= high
 
 
 def test_over_settings_a_side_without_a_price_is_not_said_to_lack_runs(store: SyntheticStore) -> None:
