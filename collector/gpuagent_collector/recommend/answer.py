@@ -77,7 +77,7 @@ def answer(recommendation: Recommendation, *, most: int = _SPOKEN_RANKINGS) -> s
     for (ranking, reasons), because in zip(recommendation.reasoned[:most], recommendation.because, strict=False):
         first, *others = _choice(ranking, recommendation)
         if ranking is recommendation.rankings[0]:
-            sentences += [first, *others, *_say_unranked(recommendation)]
+            sentences += [first, *others, *_say_unranked(recommendation), *_say_left_out(recommendation)]
         else:
             sentences += [f"\n{first}", *others]
         if because:
@@ -121,6 +121,19 @@ def _say_unranked(recommendation: Recommendation) -> list[str]:
     if len(unranked) <= _SPOKEN_SIDES:
         named = _join_words([facet.name_side(one.side) for one in unranked], "and")
     return [f"{named} {are} not ranked: {why_not or unknown}."]
+
+
+def _say_left_out(recommendation: Recommendation) -> list[str]:
+    """Return which runs are in no ranking for want of a price, as those of a platform; nothing where none are."""
+    ranked = [ranking.block for ranking in recommendation.rankings]
+    blocks = [block for block in recommendation.layout.blocks if block not in ranked]
+    unpriced = recommendation.facts.unpriced if "cost" in recommendation.weights else {}
+    reasons = {unpriced.get(run.run_id) for block in blocks for run in block.runs}
+    if None in reasons or len(reasons) != 1:
+        return []
+    names = first_few([tell_apart(block, recommendation.layout.blocks, briefly=True) for block in blocks])
+    runs = counted(sum(len(block.runs) for block in blocks), "run")
+    return [f"{names} ({runs}) {'are' if blocks[1:] else 'is'} not ranked: {reasons.pop()}."]
 
 
 def _say_settings(recommendation: Recommendation) -> list[str]:
@@ -172,7 +185,7 @@ def _over_settings(recommendation: Recommendation) -> Iterator[str]:
         blocks = [block for block in layout.blocks for cell in block.cells if cell.side == side and cell.runs]
         having = [tell_apart(block, layout.blocks, briefly=True) for block in blocks]
         yield f"{layout.facet.name_side(side)} has runs of {first_few(having)} alone."
-    yield from _say_unranked(recommendation)
+    yield from [*_say_unranked(recommendation), *_say_left_out(recommendation)]
     yield from (f"\n{because}" for because in say_why(tests, most=1))
 
 

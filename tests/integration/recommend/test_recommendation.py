@@ -193,6 +193,18 @@ def test_over_settings_a_side_without_a_price_is_not_said_to_lack_runs(store: Sy
     assert "has runs of" not in said
 
 
+def test_a_platform_without_a_price_is_named_where_settings_are_compared(store: SyntheticStore) -> None:
+    nodes = [store.node(f"{platform}-node", platform) for platform in "abc"]
+    for repeat, size, node in product(range(5), (32, 64), nodes):
+        rate = size * (10.0 + repeat / 100)
+        store.next_run(node, parameters={"batch_size": size}, throughput=rate, repeat=repeat, sampled=False)
+    entry = "- {{platform: {}, currency: USD, instance_hour: 1}}"
+    for priced in ("ab", "a", "abc"):
+        known = parse_prices("\n".join(map(entry.format, priced)).encode(), "p.yaml")
+        said = answer(recommended(store, None, by="parameter:batch_size", prices=known))
+        assert ("p.yaml has no entry" in said) is (len(priced) < len(nodes))
+
+
 def test_other_facets_can_be_chosen_from(store: SyntheticStore) -> None:
     alternate(store, first={"environment": "docker"}, second={"throughput": 2000.0, "environment": "bare"})
     found = recommended(store, by="environment")
