@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.answer import write_figure
@@ -265,9 +266,14 @@ def matrix_table(matrix: Matrix) -> Table:
     rows: list[Line | str] = []
     metrics = list(dict.fromkeys(line.metric for line in matrix.lines))
     common: dict[str, str | None] = {}
+    scales: dict[int, Notation] = {}
     for metric in metrics:
         lines = [line for line in matrix.lines if line.metric is metric]
-        symbols = {_scale(line).symbol for line in lines}
+        of_lines = [_scale(line) for line in lines]
+        if metric.group == "Cost":  # all for one run, or all for a thousand
+            of_lines = [min(of_lines, key=attrgetter("divisor"))] * len(lines)
+        scales |= zip(map(id, lines), of_lines, strict=True)
+        symbols = {scale.symbol for scale in of_lines}
         common[metric.name] = symbols.pop() if len(symbols) == 1 else None
         unit = common[metric.name]
         rows += [metric.titled(matrix.stat) + (f", {unit}" if unit else ""), *lines]
@@ -276,7 +282,7 @@ def matrix_table(matrix: Matrix) -> Table:
         return f"{_INDENT}{line.row}" if line.part is None else f"{_INDENT}{line.row}, {line.part}"
 
     def written(side: str, line: Line) -> str:
-        return write_figure(line.figures.get(side), _scale(line), unit=common[line.metric.name] is None)
+        return write_figure(line.figures.get(side), scales[id(line)], unit=common[line.metric.name] is None)
 
     first = matrix.rows.spoken
     if len(metrics) == 1:

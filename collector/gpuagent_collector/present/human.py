@@ -13,7 +13,7 @@ _FLOPS = ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1.0
 SYMBOLS = {"percent": "%", "watts": "W", "celsius": "°C", "megahertz": "MHz"}
 # Less money for a run is written for a thousand of them.
 _PER_RUN = re.compile("([A-Z]{3})/run")
-_SMALL_MONEY, _PER_THOUSAND = 1e-3, " per 1,000"
+_SMALL_MONEY, _PER_THOUSAND = 1e-3, " per 1,000 runs"
 # Unit → divisors of its figures with their symbols, the largest first.
 _SCALES = {
     "bytes": _BYTES,
@@ -72,7 +72,7 @@ def notation(values: Sequence[float], unit: str) -> Notation:
 
 def per(amount: str, what: str) -> str:
     """Return an amount for each of something: `0.0194 USD per run`, `0.0857 USD per 1,000 runs`."""
-    return f"{amount} {what}s" if amount.endswith(_PER_THOUSAND) else f"{amount} per {what}"
+    return amount if amount.endswith(_PER_THOUSAND) else f"{amount} per {what}"
 
 
 def in_unit(unit: str) -> Callable[[float], str]:

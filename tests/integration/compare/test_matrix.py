@@ -8,7 +8,7 @@ import pytest
 
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare.comparison import Request
-from gpuagent_collector.compare.matrix import render, tabulate
+from gpuagent_collector.compare.matrix import matrix_table, render, tabulate
 from gpuagent_collector.prices.files import parse_prices
 from tests.integration.compare.filled import NAMED
 from tests.integration.compare.synthetic import SyntheticStore, many_sides
@@ -183,6 +183,17 @@ def test_a_price_that_is_missing_is_named(store: SyntheticStore) -> None:
         assert [line.metric.name for line in matrix.lines] == [name]
         assert matrix.unpriced == lacking
         assert lacking in render(matrix).text
+
+
+def test_costs_in_one_column_have_one_unit(store: SyntheticStore) -> None:
+    """A run costs less than a thousandth on one platform, and more on the other."""
+    for name in ("a", "b"):
+        store.next_run(store.node(name, name))
+    entry = "- {{platform: {}, currency: USD, instance_hour: {}}}"
+    known = parse_prices(f"{entry.format('a', 0.01)}\n{entry.format('b', 10)}".encode(), "p.yaml")
+    matrix = tabulate(store.ask, Request(by="workload", prices=known), ["cost_per_run_usd"], "platform")
+    small, large = (float(row[1].split(" [")[0].split(" (")[0]) for row in matrix_table(matrix).grid(wide=True).rows)
+    assert large == pytest.approx(1000 * small, rel=0.01)
 
 
 def test_hostile_names_do_nothing_to_a_terminal(call: Collector, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_a_figure_has_three_significant_digits_unless_it_is_none(value: float, t
         ([1811.6], "items/s", ["1,812 items/s"]),
         ([1_199_882.0], "", ["1,199,882"]),
         ([61.0], "celsius", ["61 °C"]),
-        ([0.0000857, 0.000128], "USD/run", ["0.0857 USD per 1,000", "0.128 USD per 1,000"]),
+        ([0.0000857, 0.000128], "USD/run", ["0.0857 USD per 1,000 runs", "0.128 USD per 1,000 runs"]),
         ([0.0000857, 0.0128], "USD/run", ["0.0000857 USD", "0.0128 USD"]),
         ([0.0000857], "USD", ["0.0000857 USD"]),
     ],
@@ -66,7 +66,7 @@ def test_figures_of_a_row_have_the_unit_of_the_largest(values: list[float], unit
 
 
 def test_little_money_is_written_for_a_thousand() -> None:
-    assert per("0.0857 USD per 1,000", "run") == "0.0857 USD per 1,000 runs"
+    assert per("0.0857 USD per 1,000 runs", "run") == "0.0857 USD per 1,000 runs"
     assert per("0.0194 USD", "million items") == "0.0194 USD per million items"
 
 
