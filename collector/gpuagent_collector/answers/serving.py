@@ -42,7 +42,7 @@ def find_caveats(study: Study) -> Iterator[Caveat]:
         yield Caveat(
             code="unpriced",
             text=f"no cost{' of some runs' if study.costs else ''}: {unpriced}",
-            remedy="add or change the entry in the file of prices (docs/cost.md)",
+            remedy="see docs/cost.md",
         )
     if programs := programs_caveat({side: layout.runs_of(side) for side in layout.sides}):
         yield programs

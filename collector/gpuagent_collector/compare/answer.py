@@ -490,15 +490,16 @@ def _split_sentence(comparison: Comparison, overall: Sequence[Overall], by_block
     said: list[str] = []
     for one in overall:
         tests = comparison.figures.tests_of(one)
-        # The first says which direction is better.
-        judged = replace(_find_judged(comparison, tests), better=None) if said else _find_judged(comparison, tests)
+        # The first says which direction is better, as the best does.
+        judged = _find_judged(comparison, tests)
+        judged = replace(judged, better=None) if said or by_block else judged
         listed = _list_verdicts(comparison, tests, judged)
         if not listed[1:]:  # the same for all blocks
             listed = [listed[0].partition(" for ")[0]]
         said.append(f"{', '.join(listed)} {layout.facet.where(one.side)}")
     baseline = layout.facet.name_side(overall[0].baseline)
     if by_block:
-        return f"{by_block} Compared with {baseline}, it is {'; '.join(said)}."
+        return f"{by_block} Against {baseline}, it is {'; '.join(said)}."
     compared = f"{spoken(metric, comparison.request.stat)} compared with {baseline}"
     return f"{_over(comparison, overall[0])}: {compared} is {'; '.join(said)}."
 
@@ -708,6 +709,8 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
         evidence, counts = f"ratio {ratio(shift.estimate)}", runs
     elif is_far_apart:
         statement = f"{title} is {_range(tests, metric)} {this} compared with {facet.name_side(overall.baseline)}"
+        # They have no ratio in common.
+        evidence = f"p = {p_value}, {runs}"
     elif is_shown:
         statement = f"{title} is {how} {this} {_than(how)} {that}"
     else:
@@ -747,7 +750,11 @@ def _list_verdicts(comparison: Comparison, tests: Sequence[Test], metric: Metric
     differing = by_verdict[Verdict.DIFFERS]
     rising = [test for test in differing if test.judgement.shift.estimate > test.judgement.shift.neutral]
     falling = [test for test in differing if test not in rising]
-    groups = [(_range(group, metric), group) for group in (rising, falling) if group]
+    # The first says which direction is better.
+    judged = [metric, replace(metric, better=None)]
+    groups = [
+        (_range(group, each), group) for each, group in zip(judged, filter(None, (rising, falling)), strict=False)
+    ]
     groups += [
         (f"the same to within {percent(comparison.figures.delta)}", by_verdict[Verdict.EQUAL]),
         ("undecided", by_verdict[Verdict.NOT_SHOWN]),
@@ -779,8 +786,11 @@ def _ranked_sentence(comparison: Comparison, ranked: Sequence[Overall]) -> str:
     """Return the best side over all blocks and the worst one, each by its test against the baseline."""
     ends = [_place(comparison, ranked[-1], is_highest=True), _place(comparison, ranked[0], is_highest=False)]
     best, worst = ends if comparison.figures.primary.better is Better.HIGHER else reversed(ends)
-    if best.endswith(f" {comparison.layout.facet.where(ranked[0].baseline)}"):
-        worst = worst.replace(f" than {comparison.layout.facet.where(ranked[0].baseline)} (", " (")
+    # What both are compared with is named once.
+    where = comparison.layout.facet.where(ranked[0].baseline)
+    if best.endswith(f" {where}") or worst.endswith(f" {where}"):
+        for word in ("than", "as"):
+            best, worst = (said.replace(f" {word} {where} (", " (") for said in (best, worst))
     return f"{_over_ranked(comparison, ranked)} {best}, and {worst}."
 
 
@@ -890,6 +900,10 @@ def headline_reasons(comparison: Comparison) -> list[Because]:
     return [each for each in comparison.reasons if each.side == spoken_sides.get(each.unit, best.other.side)]
 
 
+# Of the subject of a reason and its verb: the CPU waits, the work takes.
+_SUBJECT_WORDS = 3
+
+
 def _common_reasons(comparison: Comparison, reasons: Sequence[Because]) -> list[str]:
     """Return the reasons of sides, each with the workloads that have it; sides with the same ones together."""
     layout = comparison.layout
@@ -898,11 +912,14 @@ def _common_reasons(comparison: Comparison, reasons: Sequence[Because]) -> list[
         found[because.side][because.words or ""].append(because.block)
     sides: dict[str, list[str]] = defaultdict(list)
     for side, of_side in found.items():
-        listed = []
+        listed: list[str] = []
+        subjects = {tuple(words.split(" ")[:_SUBJECT_WORDS]) for words in of_side}
         for words, blocks in of_side.items():
+            # The same one is said once.
+            named = " ".join(words.split(" ")[_SUBJECT_WORDS:]) if listed and len(subjects) == 1 else words
             every = "in both" if not blocks[2:] else f"in all {len(blocks)}"
             is_some = len(blocks) < len(layout.blocks)
-            listed.append(f"{words} ({first_few(_name_blocks(blocks, layout)) if is_some else every})")
+            listed.append(f"{named} ({first_few(_name_blocks(blocks, layout)) if is_some else every})")
         sides["; ".join(listed)].append(layout.facet.where(side))
     return [
         f"Because {', '.join(names[:-1])}{' and ' * (len(names) > 1)}{names[-1]} {said}."

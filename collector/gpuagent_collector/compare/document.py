@@ -116,7 +116,7 @@ def render(comparison: Comparison) -> Answer:
         caveats=comparison.caveats,
         next=_next_of_jobs(comparison) if comparison.request.jobs else find_next(comparison),
         short=answer(comparison, most=1),
-        more="metrics, hardware and charts over time",
+        more="metrics, hardware and charts",
         facts={
             "by": layout.facet.name,
             "sides": layout.sides,

@@ -51,7 +51,7 @@ def test_two_commands_are_answered_without_a_collector(alone: Node) -> None:
     assert "<html" in (alone.folder / "out.html").read_text()
     # Nothing is left to resume: the same command begins anew.
     assert not list((alone.folder / "spool" / "experiments").iterdir())
-    printed = done.stdout.partition("charts over time:\n  collector ")[2].partition(" --all\n")[0]
+    printed = done.stdout.partition("charts:\n  collector ")[2].partition(" --all\n")[0]
     words = printed.replace("\\\n", "").split()
     again = alone.collector(*words, "--store", str(alone.store), "--json")
     assert json.loads(again.stdout)["tests"][0]["verdict"] == "differs"

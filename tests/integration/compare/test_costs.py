@@ -1,5 +1,6 @@
 """Costs beside the other figures of a comparison, and the waits that prices may include."""
 
+import json
 from itertools import product
 from pathlib import Path
 
@@ -109,9 +110,7 @@ def test_sides_that_differ_both_ways_are_in_one_sentence(store: SyntheticStore) 
     nodes = {name: store.node(f"{name}-node", name) for name in rates}
     for repeat, (name, node), place in product(range(8), nodes.items(), (0, 1)):
         store.next_run(node, workload=("bert", "gpt")[place], throughput=rates[name][place] * (1 + repeat / 1e4))
-    said = (
-        "Over 2 workloads: throughput compared with alder is 2 × as high (better) for bert, 50 % lower (worse) for gpt"
-    )
+    said = "Over 2 workloads: throughput compared with alder is 2 × as high (better) for bert, 50 % lower for gpt"
     assert f"{said} on birch; 25 % higher for bert, 20 % lower for gpt on cedar." in answer(compared(store))
 
 
@@ -235,6 +234,25 @@ def test_the_command_takes_prices_from_an_option_or_the_environment(
     monkeypatch.setenv("GPUAGENT_PRICES", str(path))
     assert collector("compare", runs, "--format", "csv", columns=80) == by_option
     assert '"cost_per_million_items_usd","USD"' in by_option[1]
+
+
+def test_three_sides_in_three_workloads_fit_a_screen_beside_a_missing_price(
+    tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the line of the store that is read and the prompt there are 24 lines."""
+    path, runs = tmp_path / "prices.yaml", tmp_path / "runs.duckdb"
+    path.write_text("".join(f"- {{platform: {name}, currency: USD, instance_hour: 1}}\n" for name in ("onprem", "aws")))
+    rates = {"aws": (473.0, 547.0, 1231.0), "hetzner": (419.0, 602.0, 620.0), "onprem": (382.0, 481.0, 777.0)}
+    with made_up(runs) as store:
+        nodes = {name: store.node(f"{name}-node", name) for name in rates}
+        for repeat, (name, node), place in product(range(7), nodes.items(), range(3)):
+            work = ("infer --batch-size 8", "infer --batch-size 16", "train")[place]
+            run = {"workload": work.split(" ")[0], "command": json.dumps(["python", *work.split(" ")])}
+            rate = rates[name][place] * (1 + repeat / 100)
+            store.next_run(node, throughput=rate, parameters={}, repeat=repeat + 1, **run)
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = collector("compare", Path(runs.name), "--prices", path.name, columns=80)
+    assert (code, len(out.splitlines()) <= 22) == (0, True), out
 
 
 def test_a_broken_file_ends_the_command_with_one_line(tmp_path: Path, collector: Collector) -> None:

@@ -84,8 +84,8 @@ def test_details_are_shown_on_request_or_when_they_are_tested_and_one_workload_h
 @pytest.mark.parametrize(
     ("of_alexnet", "said"),
     [
-        (0.5, "25 % higher (better) for resnet18; 20 % to 50 % lower (worse) for "),
-        (2.0, "25 % higher to 2 × as high (better) for resnet18, alexnet; 20 % to 50 % lower (worse) for "),
+        (0.5, "25 % higher (better) for resnet18; 20 % to 50 % lower for "),
+        (2.0, "25 % higher to 2 × as high (better) for resnet18, alexnet; 20 % to 50 % lower for "),
     ],
 )
 def test_several_workloads_have_a_geometric_mean_with_an_interval_that_holds(

@@ -74,7 +74,7 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
         "unpriced",
         "unpriced",
         lambda facts: f"the cost of {{where}} is unknown: {why_unpriced(facts)}",
-        "add or change the entry in the file of prices (docs/cost.md)",
+        "see docs/cost.md",
     ),
     # Sides without figures, and figures that cannot be trusted or show nothing.
     runs.failed_sides,
