@@ -182,7 +182,7 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
     question = replace(question, looks=_find_looks(succeeded, blocks, varied, question.effects))
     _check_metric(question.metric)
     metrics = [BY_NAME[name] for name in ([question.metric] if question.metric else default_primaries(blocks))]
-    read = [*(metric.name for metric in metrics), *OF_DISTURBANCES]
+    read = [*(metric.name for metric in metrics), "measure_seconds", "step_seconds", *OF_DISTURBANCES]
     facts = load_facts(ask, [run.run_id for run in succeeded], question.stat, first=read)
     if blocks and all(_is_asked(block, metric) for block in blocks for metric in metrics):
         raise GpuAgentError(_load_was_asked(succeeded, facts))

@@ -700,7 +700,7 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
     # Of those that are not shown to differ, the direction is unknown.
     is_mixed = Verdict.DIFFERS in verdicts and (not is_shown or (is_far_apart and len(verdicts) > 1))
     if overall.is_split or is_mixed:
-        return f"{_over(comparison, overall)}: {_one_by_one(comparison, tests)} ({evidence})."
+        return f"{_over(comparison, overall)}: {_one_by_one(comparison, tests)} (together {evidence})."
     if overall.is_equal:
         statement = f"{title} is the same {this} as {that}, to within {percent(comparison.figures.delta)}"
         counts = "so is each of them"

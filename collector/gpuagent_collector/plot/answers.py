@@ -156,7 +156,9 @@ def draw_because(comparison: Comparison, width_mm: float) -> Picture:
     if not comparison.reasons:
         if undivided:
             raise GpuAgentError(undivided)
-        nothing = f"no difference by {layout.facet.spoken} is shown, so it has no parts to draw"
+        # All together may show one all the same.
+        of_one = " of any one setting" if comparison.figures.differs and len(layout.blocks) > 1 else ""
+        nothing = f"no difference by {layout.facet.spoken}{of_one} is shown, so it has no parts to draw"
         raise GpuAgentError(f"{nothing}; next: `{find_next(comparison)}`")
     found = list(because_panels(comparison.reasons, layout.sides))
     ends = accumulate(_height(panel, width_mm) + _AROUND_MM for panel, _ in found)

@@ -18,11 +18,10 @@ def to_markdown(sections: Iterable[Section]) -> str:
 def _blocks(section: Section) -> Iterator[str]:
     for part in section.parts:
         match part:
-            case str():
-                yield escaped(part)
-            case Command():
-                fence = "``" if "`" in part.command else "`"
-                yield f"{escaped(part.lead)} {fence}{harmless(part.command)}{fence}."
+            case Command() if set("`<|[").isdisjoint(part.command):
+                yield f"{escaped(part.lead)} `{harmless(part.command)}`."
+            case str() | Command():
+                yield escaped(str(part))
             case Verbatim():
                 # Indented, so that no line of the text can end it.
                 lines = (f"    {harmless(line.expandtabs())}" for line in part.text.split("\n"))
