@@ -33,14 +33,14 @@ def holm_levels(p_values: Sequence[float], alpha: float = 0.05) -> list[float]:
     """Return the level at which Holm's step-down procedure tests each hypothesis.
 
     Those after the first that is not rejected keep its level: none of them is rejected there either. So a test and an
-    interval at these levels agree with the procedure.
+    interval at these levels agree with the procedure. Equal p-values have one level, the strictest of them.
     """
     levels = [alpha] * len(p_values)
-    level, rejecting = alpha, True
+    level, rejecting, earlier = alpha, True, -1.0
     for done, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        if rejecting:
+        if rejecting and p_values[index] > earlier:
             level = alpha / (len(p_values) - done)
-            rejecting = p_values[index] <= level
+            rejecting, earlier = p_values[index] <= level, p_values[index]
         levels[index] = level
     return levels
 
