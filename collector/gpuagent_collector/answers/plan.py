@@ -22,9 +22,9 @@ from gpuagent_collector.answers.plan_needs import (
     Plan,
     Question,
     divide_by_command,
-    needs_of,
     of_one_place,
     plan_repeats,
+    with_needs,
 )
 from gpuagent_collector.compare.choosing import say_experiment
 from gpuagent_collector.present.answer import Answer, Section, join_sentences
@@ -81,10 +81,7 @@ def answer_plan(
 def _with_comparisons(plan: Plan) -> Plan:
     """Return the plan for as many comparisons as the answer of its next command tests together."""
     question = replace(plan.question, comparisons=max(1, _count_comparisons(plan)), are_counted=True)
-    blocks = (
-        replace(each, needs=needs_of(each.spread if each.matched else None, each.pooled, question))
-        for each in plan.blocks
-    )
+    blocks = (with_needs(each, question) for each in plan.blocks)
     return replace(plan, question=question, blocks=tuple(blocks))
 
 
@@ -318,8 +315,10 @@ def answer(plan: Plan) -> str:
             runs = f"{counted(repeats, 'run')} a side{', as here,' if repeats == block.repeats else ''}"
             effect = block.least_effect(repeats, plan.question)
             verb = "shows" if repeats == 1 else "show"
-            why = "their lines are timed to" if block.is_of_clock else "equal runs scatter by"
-            because = "" if shown else f", because {why} {percent(expm1(block.spread.seen))}"
+            why = f"equal runs scatter by {percent(expm1(block.spread.seen))}"
+            if block.clock_step:
+                why = "the clock of their lines shows no less; more steps a run do, more runs do not"
+            because = "" if shown else f", because {why}"
             shown.append(
                 f"{runs} cannot show any difference in {title}{alone}"
                 if effect is None
@@ -494,10 +493,10 @@ def _advice(plan: Plan) -> str:
 def _scatter(plan: BlockPlan) -> str:
     cells = sum(1 for cell in plan.block.cells if cell.runs)
     of_repeat = " of one repeat, tested in pairs," if plan.matched else ""
-    if plan.is_of_clock:
+    if plan.clock_step:
         return (
-            f"The {counted(plan.runs, 'run')} are equal to the digits that the clock of their lines knows, so their "
-            f"scatter is taken to be the clock's, {percent(expm1(plan.spread.seen))}: the runs' own may be more."
+            f"The {counted(plan.runs, 'run')} are equal: the clock of their lines has steps of 4 ms, "
+            f"{percent(plan.clock_step)} of a run, so they scatter by {percent(plan.spread.seen)} at most."
         )
     return (
         f"Runs{of_repeat} that differ only by chance scatter by {percent(expm1(plan.spread.seen))}, cautiously "

@@ -105,7 +105,7 @@ class BlockPlan:
         matched: whether the new runs are tested in pairs, because these were made so.
         spread: within repeats where they are matched.
         pooled: within cells, for pairs that are too few for a test of pairs, so that runs count as independent.
-        is_of_clock: whether the runs are equal, so that the spread is that of the clock which timed their lines.
+        clock_step: the share of the least change that the clock of their lines shows, where all runs are equal; else 0.
     """
 
     block: Block
@@ -115,7 +115,7 @@ class BlockPlan:
     spread: Spread
     pooled: Spread
     matched: bool
-    is_of_clock: bool
+    clock_step: float
     needs: tuple[Need, ...]
 
     def least_effect(self, repeats: int, question: Question, power: float = POWERS[0]) -> float | None:
@@ -127,7 +127,7 @@ class BlockPlan:
         deviations = least_deviations(repeats, power=power, level=level, matched=matched)
         if deviations is None:
             return None
-        effect = expm1(deviations * spread.seen)
+        effect = max(self.clock_step, expm1(deviations * spread.seen))
         # What a few runs show should more runs show too, although these are tested in pairs.
         return max(effect, self.least_effect(pairs, question, power) or 0.0) if repeats < pairs else effect
 
@@ -276,7 +276,7 @@ def _find_looks(
 
 def _find_unsure(plans: Sequence[BlockPlan]) -> Iterator[Caveat]:
     """Yield which spread is known from few runs only."""
-    unsure = [plan for plan in plans if plan.spread.freedom < LEAST_FREEDOM and not plan.is_of_clock]
+    unsure = [plan for plan in plans if plan.spread.freedom < LEAST_FREEDOM and not plan.clock_step]
     if unsure:
         blocks = [each.block for each in plans]
         least = min(unsure, key=lambda each: each.spread.freedom)
@@ -348,8 +348,8 @@ _EQUAL = 1e-5
 _CLOCK_SECONDS = 0.004
 
 
-def _find_clock_spread(block: Block, facts: Facts, metric: Metric) -> float:
-    """Return the spread of equal runs by their clock alone, uniform over its resolution; 0: they have no timed steps.
+def _find_clock_step(block: Block, facts: Facts, metric: Metric) -> float:
+    """Return the share of a run that the clock of its lines does not divide; 0: it has no timed steps.
 
     Runs that time their steps themselves are never equal.
     """
@@ -357,7 +357,7 @@ def _find_clock_spread(block: Block, facts: Facts, metric: Metric) -> float:
     is_timed = metric.name == "throughput" or metric.unit == "seconds"
     if not (is_timed and measured.size and facts.has(block.runs, "step_seconds")):
         return 0.0
-    return _CLOCK_SECONDS / sqrt(12) / float(np.median(measured))
+    return _CLOCK_SECONDS / float(np.median(measured))
 
 
 def _count_repeats(block: Block, facts: Facts, metric: Metric) -> int:
@@ -381,20 +381,22 @@ def _plan(block: Block, facts: Facts, metric: Metric, question: Question) -> Blo
     if pooled is None:
         return None
     matched = matched_spread(_tables(block, facts, metric), pooled)
-    clock = _find_clock_spread(block, facts, metric)
-    is_of_clock = pooled.seen < _EQUAL < clock
-    if is_of_clock:
-        matched, pooled = None, Spread(seen=clock, cautious=clock, freedom=pooled.freedom)
-    return BlockPlan(
+    step = _find_clock_step(block, facts, metric) if pooled.seen < _EQUAL else 0.0
+    if step:
+        # Uniform over one step: they may scatter by less, and by no more.
+        spread = step / sqrt(12)
+        matched, pooled = None, Spread(seen=spread, cautious=spread, freedom=pooled.freedom)
+    plan = BlockPlan(
         block=block,
         runs=sum(map(len, cells)),
         repeats=_count_repeats(parts[0], facts, metric),
         spread=matched or pooled,
         pooled=pooled,
         matched=matched is not None,
-        is_of_clock=is_of_clock,
-        needs=needs_of(matched, pooled, question),
+        clock_step=step,
+        needs=(),
     )
+    return with_needs(plan, question)
 
 
 def of_one_place(runs: Sequence[Run]) -> Sequence[Run]:
@@ -453,9 +455,22 @@ def _find_undecided(cells: Mapping[Command, Cell], facts: Facts, metric: Metric,
     return found[max(found)] if found else ()
 
 
-def needs_of(matched: Spread | None, pooled: Spread, question: Question) -> tuple[Need, ...]:
-    """Return the repeats for each difference of the question, and for equality; `matched` is None without pairs."""
-    return tuple(_need(matched, pooled, effect, question) for effect in (*question.effects, None))
+def with_needs(plan: BlockPlan, question: Question) -> BlockPlan:
+    """Return the plan with its repeats for each difference of the question, and for equality.
+
+    What a clock does not show takes more repeats than anybody plans for.
+    """
+    matched, never = plan.spread if plan.matched else None, (None,) * len(POWERS)
+    needs = []
+    for effect in (*question.effects, None):
+        is_seen = effect is None or effect >= plan.clock_step
+        need = (
+            _need(matched, plan.pooled, effect, question)
+            if is_seen
+            else Need(effect=effect, as_seen=never, cautious=never)
+        )
+        needs.append(need)
+    return replace(plan, needs=tuple(needs))
 
 
 def _need(matched: Spread | None, pooled: Spread, effect: float | None, question: Question) -> Need:

@@ -12,7 +12,7 @@ import pytest
 from gpuagent.experiment.file import parse_experiment
 from gpuagent.experiment.plan import trials
 from gpuagent_collector.answers import history, plan
-from gpuagent_collector.answers.plan_needs import Question, plan_repeats
+from gpuagent_collector.answers.plan_needs import Question, plan_repeats, with_needs
 from gpuagent_collector.answers.show import render as render_showing
 from gpuagent_collector.answers.show import study_show
 from gpuagent_collector.answers.why import plan_ladder, render_settled, write_experiment
@@ -522,8 +522,11 @@ def test_equal_runs_scatter_by_the_clock_of_their_lines(store: SyntheticStore) -
     for _ in range(5):
         store.next_run(node, workload="vgg16", throughput=1000.0)
     (block,) = plan_repeats(store.ask, Question()).blocks
-    assert block.is_of_clock
-    assert 0 < (block.least_effect(7, Question()) or 0) < 0.02
+    # However many they are, they do not show less than a step of the clock.
+    assert 0 < block.clock_step < 0.01
+    assert block.least_effect(100, Question()) == block.clock_step
+    (need, _) = with_needs(block, Question(effects=(block.clock_step / 2,))).needs
+    assert set(need.as_seen) == {None}
 
 
 def test_a_ladder_changes_one_argument_after_the_other(store: SyntheticStore) -> None:
