@@ -62,8 +62,9 @@ def because_panels(reasons: Sequence[Because], sides: Sequence[str]) -> Iterator
     """
     groups = defaultdict[Hashable, list[Because]](list)
     for because in reasons:
-        baseline = frozenset((part.name, part.baseline) for part in because.parts if part.baseline)
-        groups[id(because.block), because.of, because.unit, because.medians[0], baseline].append(because)
+        # The baseline's parts differ a little where other runs of it have no reading; those of the first are drawn.
+        names = frozenset(part.name for part in because.parts if part.baseline)
+        groups[id(because.block), because.of, because.unit, because.medians[0], names].append(because)
     # Parts have the colours that no side has.
     titles = dict.fromkeys(part.title for because in reasons if not because.is_product for part in because.parts)
     looks = {title: (len(sides) + number, number) for number, title in enumerate(titles)}

@@ -14,8 +14,8 @@ _MARKS = (("braille", "⣀"), ("hd", "▄"), *((mark, mark) for mark in "+xo*#@%
 
 _COLORS = ("cyan", "orange", "magenta", "green", "red")
 
-# Marks that share a line.
-_FEW = 4
+# Marks and names that share a line, in characters.
+_LINE = 76
 
 # Of the name of a side.
 _MOST_CHARACTERS = 40
@@ -32,7 +32,8 @@ def legend(courses: Sequence[Course]) -> list[str]:
         marks += [f"{_MARKS[index][1]} {side}{repeat}"] if index < len(_MARKS) else []
     if rest := len(courses) - len(marks):
         marks.append(f"not drawn: {rest} more")
-    return marks if marks[_FEW:] else ["   ".join(marks)]
+    line = "   ".join(marks)
+    return [line] if len(line) <= _LINE else marks
 
 
 def _names(courses: Sequence[Course]) -> list[str]:

@@ -258,7 +258,7 @@ def verdict_legend(comparison: Comparison) -> Legend:
             "Pairs: two runs of one repeat on the same node, with the same command where there are several."
         )
     if tests > 1:
-        sentences.append(f"All {tests} are tested together (Holm), so intervals are wider than one at 95 %.")
+        sentences.append(f"All {tests} are tested together (Holm), each at a level of its own, so of 95 % or more.")
     is_far = any(
         is_far_from_medians(test.judgement.shift, test.other.median, test.baseline.median) for test in figures.tests
     )
