@@ -142,6 +142,7 @@ class Answer:
         spare: bool = True,
         rows: int | None = None,
         tables: bool = True,
+        remedies: bool = True,
         details: bool = True,
     ) -> list[Section]:
         """Return the sections with their tables as text.
@@ -155,6 +156,7 @@ class Answer:
             spare: whether there is room for spare legends and charts.
             rows: of a first screen, the most of a table that can shrink; None: as many as each table has there.
             tables: whether there is room for spare tables.
+            remedies: whether there is room for the remedies of warnings.
             details: whether sections of details are among them, where it is not a first screen.
         """
         text = self.short if brief and self.short is not None else self.text
@@ -163,7 +165,8 @@ class Answer:
         sections += [section for section in self.sections if details or not section.is_detail]
         sections += self.details() if details else ()
         if brief and self.caveats:
-            points = tuple((f"{each.text} → {each.remedy}", "") for each in self.caveats[:warnings])
+            shown = self.caveats[:warnings]
+            points = tuple((f"{each.text} → {each.remedy}" if remedies else each.text, "") for each in shown)
             sections[-1] = replace(sections[-1], parts=[*sections[-1].parts, Bullets(points=points)])
         else:
             sections += caveat_sections(self.caveats)
@@ -173,6 +176,7 @@ class Answer:
             sections.append(Section("SQL", [text]))
         hidden = len(self.caveats) - warnings
         more = [counted(hidden, "more warning")] if hidden > 0 else []
+        more += [] if remedies else ["remedies"]
         spared: list[Part] = [each for each in self.parts if isinstance(each, Table) and each.spare and not tables]
         more += [each.spare for each in spared if isinstance(each, Table)]
         more += [self.more] if self.more else []

@@ -61,7 +61,8 @@ def print_answer(console: Console, answer: Answer) -> None:
     """Print an answer as wide as the console.
 
     A first screen without room leaves out the second of two warnings, then spare legends and charts, then rows of
-    tables that can shrink, then a spare table, then rows of the others, then the command that prints the rest.
+    tables that can shrink, then a spare table, then rows of the others, then remedies, then the command that prints the
+    rest.
     """
     usual: dict[str, Any] = {"warnings": 1, "whole": os.environ.get(WHOLE_ANSWER_VARIABLE)}
     parts = [*answer.parts, *(part for section in answer.sections for part in section.parts)]
@@ -69,7 +70,8 @@ def print_answer(console: Console, answer: Answer) -> None:
     lengths = (None, *(_FEWER_ROWS if any(part.can_shrink for part in tables) else ()))
     whether = (True, False) if any(part.spare for part in tables) else (True,)
     fewer = [usual | {"spare": False, "rows": rows, "tables": all_} for all_ in whether for rows in lengths]
-    for room in (usual | {"warnings": 2}, usual, *fewer, fewer[-1] | {"whole": usual["whole"] and ""}):
+    least = fewer[-1] | {"remedies": not answer.caveats}
+    for room in (usual | {"warnings": 2}, usual, *fewer, least, least | {"whole": usual["whole"] and ""}):
         with console.capture() as capture:
             _print_document(console, answer, room)
         # A word in quotes may be longer than a line.
