@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from math import ceil, expm1
+from math import ceil, expm1, inf
 from pathlib import Path
 from typing import Any
 
@@ -406,15 +406,15 @@ def _say_looks(plan: Plan, runs: int, effect: float) -> str:
 
 
 def _range_sentence(plan: Plan, title: str) -> str:
-    """Return what the usual repeats show of the settings that scatter least and most."""
-    sure = [each for each in plan.blocks if each.spread.freedom >= LEAST_FREEDOM]
-    ordered = sorted(sure or plan.blocks, key=lambda each: each.spread.seen)
+    """Return the least and the largest difference that the usual repeats show of a setting."""
     ends, repeats = [], max((USUAL_REPEATS, *plan.question.looks))
+    sure = [each for each in plan.blocks if each.spread.freedom >= LEAST_FREEDOM]
+    ordered = sorted(sure or plan.blocks, key=lambda each: each.least_effect(repeats, plan.question) or inf)
     least = f"least of those with {LEAST_FREEDOM + 1} runs or more" if 0 < len(sure) < len(plan.blocks) else "least"
     for block, which in ((ordered[0], least), (ordered[-1], "most")):
         effect = block.least_effect(repeats, plan.question)
         shown = "none" if effect is None else f"{_share(effect)} or more"
-        ends.append(f"{shown} for {_name(block, plan)} (scatters {which})")
+        ends.append(f"{shown} for {_name(block, plan)} ({which})")
     kind = _kind(plan)
     of = f" of {plan.blocks[0].block.workload}" if kind == "setting" else ""
     return (
