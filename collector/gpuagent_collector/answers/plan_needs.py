@@ -25,6 +25,7 @@ from gpuagent_collector.compare.figures import (
 from gpuagent_collector.metrics import BY_NAME, Metric, hint_at
 from gpuagent_collector.metrics.result import SERVING, SERVING_METRICS
 from gpuagent_collector.present.answer import Caveat
+from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import USUAL_REPEATS, Command, differing_arguments, in_order
 from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, Layout, first_few, match_runs, tell_apart
@@ -232,8 +233,10 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
 
 
 def _check_metric(metric: str | None) -> None:
-    if metric is not None and metric.startswith("cost_per_"):
-        raise MisuseError("the cost of runs at one price scatters as their throughput does; leave --metric out")
+    if metric is not None and metric.startswith(COST_PER_RUN.stem):
+        raise MisuseError("the cost of a run at one price scatters as its duration does: --metric run_seconds")
+    if metric is not None and metric.startswith(COST_PER_MILLION_ITEMS.stem):
+        raise MisuseError("the cost of items at one price scatters as the throughput does; leave --metric out")
     if metric is not None and metric not in BY_NAME:
         raise MisuseError(f"--metric {metric} is not stored with runs; {hint_at(metric, BY_NAME)}")
 
