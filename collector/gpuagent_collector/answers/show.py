@@ -27,7 +27,7 @@ from gpuagent_collector.answers.show_results import (
 )
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare import document as comparing
-from gpuagent_collector.compare.answer import ALONE, describe_sides, overview_table
+from gpuagent_collector.compare.answer import ALONE, describe_sides, overview_table, say_parts
 from gpuagent_collector.compare.choosing import find_sweep
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.compare.figures import Row
@@ -399,6 +399,15 @@ def render(showing: Showing) -> Answer:
     if not text:  # several workloads: the one with most runs
         block = max(comparison.layout.blocks, key=lambda block: sum(len(cell.runs) for cell in block.cells))
         command = write_command("show", {**request.words, "--workload": None}, block.workload)
+        if request.each is PartKind.NODE:
+            # The workload that the sentence on the nodes names.
+            first = next(iter(say_parts(comparison, "nodes")[1].rows), {"title": ""})["title"]
+            workload = next(
+                (each.workload for each in comparison.layout.blocks if first.startswith(each.workload)), None
+            )
+            command = write_command("compare", {**request.words, "--by": "node", "--workload": workload})
+    if request.prices and command.startswith("collector compare "):
+        command += f" {shlex.join(['--prices', request.prices.source])}"
     shown_anyway = _OF_SIDES if details else ("different_commands",) if showing.by_command else ()
     if details:
         heading = f"Run {details.row['run_id']}"
