@@ -797,12 +797,11 @@ def _ranked_sentence(comparison: Comparison, ranked: Sequence[Overall]) -> str:
 def say_behind(comparison: Comparison) -> str:
     """Return how far the sides that are shown to differ from the baseline are from it: the nearest and the farthest."""
     facet, ranked, said = comparison.layout.facet, rank_sides(comparison), []
-    ratios = {one.side: one.common for one in ranked if one.common and one.is_shown}
-    sides = sorted(ratios, key=lambda side: abs(log(ratios[side].estimate)))
+    behind = {one.side: (one, one.common) for one in ranked if one.common and one.is_shown}
+    sides = sorted(behind, key=lambda side: abs(log(behind[side][1].estimate)))
     for side in dict.fromkeys((sides[0], sides[-1])):
-        shift = ratios[side]
-        how = _by_ratio(shift.estimate, replace(comparison.figures.primary, better=None))
-        said.append(f"{how} {facet.where(side)} (ratio {ratio(shift.estimate)}, {interval(shift)})")
+        how, evidence = _how_far(comparison, *behind[side])
+        said.append(f"{how} {facet.where(side)}{evidence}")
     than = f"{_than(how)} {facet.where(ranked[0].baseline)}"
     return f"{_over_ranked(comparison, ranked)} {' and '.join(said)} {than}."
 
@@ -813,15 +812,24 @@ def _over_ranked(comparison: Comparison, ranked: Sequence[Overall]) -> str:
 
 def _place(comparison: Comparison, one: Overall, *, is_highest: bool) -> str:
     """Return a side that has the highest or lowest ratio to the baseline, or else the baseline."""
-    facet, metric = comparison.layout.facet, comparison.figures.primary
+    facet = comparison.layout.facet
     word, shift = "highest" if is_highest else "lowest", one.common
     if shift is None or (shift.estimate > 1) is not is_highest:
         return f"{word} {facet.where(one.baseline)}"
-    how = _by_ratio(shift.estimate, replace(metric, better=None))
+    how, evidence = _how_far(comparison, one, shift)
     by = f"{how} {_than(how)} {facet.where(one.baseline)}"
     if not one.is_shown:
         by = f"without a measurable difference to {facet.name_side(one.baseline)}"
-    return f"{word} {facet.where(one.side)}, {by} (ratio {ratio(shift.estimate)}, {interval(shift)})"
+    return f"{word} {facet.where(one.side)}, {by}{evidence}"
+
+
+def _how_far(comparison: Comparison, one: Overall, shift: Shift) -> tuple[str, str]:
+    """Return how far a side is from the baseline, and its evidence; of blocks without one ratio, the range."""
+    metric, tests = replace(comparison.figures.primary, better=None), comparison.figures.tests_of(one)
+    is_one_way = len({test.judgement.shift.estimate > 1 for test in tests}) == 1
+    if one.is_shown and is_one_way and _are_far_apart(tests, shift):
+        return _range(tests, metric), ""
+    return _by_ratio(shift.estimate, metric), f" (ratio {ratio(shift.estimate)}, {interval(shift)})"
 
 
 def _how_much(test: Test, metric: Metric) -> str:

@@ -12,7 +12,7 @@ from gpuagent_collector.compare import document as comparing
 from gpuagent_collector.compare.answer import ALONE, are_together, say_behind, say_options, say_together, say_why
 from gpuagent_collector.compare.because import say
 from gpuagent_collector.compare.choosing import say_choice
-from gpuagent_collector.compare.comparison import compare, find_best, rank_sides
+from gpuagent_collector.compare.comparison import compare, find_best
 from gpuagent_collector.compare.parts import because_table, with_bars
 from gpuagent_collector.compare.tables import OF_RATIOS, is_far_from_medians, verdict_legend, verdict_table
 from gpuagent_collector.errors import OneSideError
@@ -442,8 +442,11 @@ def _next(recommendation: Recommendation) -> str | None:
         tests = recommendation.tests
         sides = (tests.figures.overall[0].baseline, tests.figures.overall[0].side)
         if best := find_best(tests):
-            is_higher = tests.figures.primary.better is Better.HIGHER
-            sides = (rank_sides(tests)[0 if is_higher else -1].side, best)
+            ratios = {one.side: one.common.estimate for one in tests.figures.overall if one.common}
+            ratios[tests.figures.overall[0].baseline] = 1.0
+            del ratios[best]
+            second_best = max if tests.figures.primary.better is Better.HIGHER else min
+            sides = (second_best(ratios, key=ratios.__getitem__), best)
         elif len(tests.layout.sides) == len(sides) or not tests.figures.differs:
             return comparing.find_next(tests)
         return write_command("compare", {**asked, "--prices": prices}, sides=sides)
