@@ -279,7 +279,9 @@ def test_throughputs_of_workloads_in_other_units_have_one_column(call: Collector
         for row in store.rows["results"]:
             if row["name"] == "throughput" and row["value"] <= 30:
                 row["unit"] = "steps/s"
-    table = call("show", "--each", "node", store=path)[1].partition("Each node")[2]
+    table, _, following = call("show", "--each", "node", store=path)[1].partition("Each node")[2].partition("Next:")
+    # It stays with the nodes.
+    assert " --by node" in following
     assert "steps/s" in table
     assert "items/s" in table
     assert table.count("Throughput") == 1

@@ -181,6 +181,16 @@ def test_a_factor_is_within_its_interval_as_printed(store: SyntheticStore) -> No
     assert low <= estimate <= high
 
 
+def test_over_unlike_settings_sides_have_ranges_and_the_best_two_are_compared_next(store: SyntheticStore) -> None:
+    nodes = [store.node(f"{platform}-node", platform) for platform in "abc"]
+    for repeat, size, (turn, node) in product(range(7), (32, 64), enumerate(nodes)):
+        rate = (1000.0 + repeat / 10) / ((1, 1.1, 2)[turn] + (size == 64) * (0, 0.2, 1)[turn])
+        store.next_run(node, parameters={"batch_size": size}, throughput=rate, repeat=repeat, sampled=False)
+    found = render(recommended(store))
+    assert "9.1 % to 23 % lower on b and 50 % to 67 % lower on c than on a" in found.text
+    assert str(found.next).endswith(" b a")
+
+
 def test_over_settings_a_side_without_a_price_is_not_said_to_lack_runs(store: SyntheticStore) -> None:
     nodes = [store.node(f"{platform}-node", platform) for platform in "abc"]
     for repeat, size, (turn, node) in product(range(5), (32, 64), enumerate(nodes)):

@@ -112,3 +112,13 @@ def test_a_command_of_several_lines_can_be_pasted_into_a_shell() -> None:
     *_, last = out.getvalue().partition("Next:\n")
     assert last.count("\\\n") == 2
     assert subprocess.check_output(["bash", "-c", last], text=True).split("\n")[:-1] == words[2:]
+
+
+def test_a_first_screen_without_room_has_warnings_without_their_remedies() -> None:
+    caveat = Caveat(code="x", text="a cause of it", remedy="a remedy")
+    for lines, is_told in ((3, True), (20, False)):
+        out = io.StringIO()
+        print_answer(Console(file=out, width=80), Answer(heading="Answer", text="text\n" * lines, caveats=[caveat]))
+        assert "a cause of it" in out.getvalue()
+        assert ("a remedy" in out.getvalue()) is is_told
+        assert ("--all shows remedies" in out.getvalue()) is not is_told

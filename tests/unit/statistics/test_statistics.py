@@ -252,3 +252,9 @@ def test_values_that_differ_by_rounding_are_equal() -> None:
     # Of many values that lie close, none is moved further than that.
     close = np.linspace(1.0, 1.001, 100_000)
     assert np.abs(tie_near(close) / close - 1).max() < 2e-6
+
+
+def test_equal_p_values_are_tested_at_one_level() -> None:
+    assert holm_levels([0.001, 0.02, 0.001, 0.9]) == [0.0125, 0.025, 0.0125, 0.05]
+    # The first that is not rejected has the level of all that follow.
+    assert holm_levels([0.03, 0.03, 0.9]) == [0.05 / 3] * 3
