@@ -326,7 +326,7 @@ def answer(plan: Plan) -> str:
             )
         second = shown[1:] and shown[1].replace(f" in {title}", "")
         at_hand = "; ".join([shown[0], *([second] if second else [])])
-        sentences.append(f"{tell_apart(block.block, blocks)}: {at_hand}.{_spoken_needs(block.needs, plan.question)}")
+        sentences.append(f"{tell_apart(block.block, blocks)}: {at_hand}.{_spoken_needs(block, plan.question)}")
     if plan.lacking and plan.metric.name == "throughput":
         sentences.append(f"No throughput is known of {first_few(plan.lacking)}; --metric run_seconds plans durations.")
     return " ".join([*sentences, *_say_next(plan)])
@@ -436,16 +436,22 @@ def _say_given(question: Question) -> str:
     return ", ".join(filter(None, [f"{percent(POWERS[0])} power", _say_tested(question)]))
 
 
-def _spoken_needs(needs: Sequence[Need], question: Question) -> str:
+def _spoken_needs(block: BlockPlan, question: Question) -> str:
     """Return the runs that each difference takes; those that take too many are one part, of the largest."""
-    found = [(need.effect, need.as_seen[0]) for need in needs if need.effect is not None]
+    known = [(need.effect, need.as_seen[0]) for need in block.needs if need.effect is not None]
+    found = [(effect, repeats) for effect, repeats in known if effect >= block.clock_step]
+    hidden = [effect for effect, _ in known if effect < block.clock_step]
     beyond = [effect for effect, repeats in found if repeats is None]
     takes = [f"{repeats} for {percent(effect)}" for effect, repeats in reversed(found) if repeats is not None]
     if beyond:
         less = " or less" if len(beyond) > 1 else ""
         takes.append(f"more than {MOST_REPEATS} for {percent(max(beyond))}{less}")
     takes[:1] = [first.replace(" for ", " runs a side for ") for first in takes[:1]]
-    return f" It takes {', '.join(takes)} ({_say_given(question)})." if takes else ""
+    said = f" It takes {', '.join(takes)} ({_say_given(question)})." if takes else ""
+    if hidden:
+        longer = significant(block.clock_step / max(hidden), 2)
+        said += f" No number of runs shows {percent(max(hidden))}; runs of {longer} × as many steps do."
+    return said
 
 
 def _share(effect: float) -> str:
@@ -496,7 +502,7 @@ def _scatter(plan: BlockPlan) -> str:
     if plan.clock_step:
         return (
             f"The {counted(plan.runs, 'run')} are equal: the clock of their lines has steps of 4 ms, "
-            f"{percent(plan.clock_step)} of a run, so they scatter by {percent(plan.spread.seen)} at most."
+            f"{percent(plan.clock_step)} of a run, so their scatter is taken to be {percent(expm1(plan.spread.seen))}."
         )
     return (
         f"Runs{of_repeat} that differ only by chance scatter by {percent(expm1(plan.spread.seen))}, cautiously "
@@ -513,14 +519,16 @@ def _repeats(block: BlockPlan, plan: Plan) -> Table:
 
     columns = [Column(None, "to show", to_show, left=True)]
     for at, power in enumerate(POWERS):
-        columns.append(Column(None, f"{percent(power)} power", partial(_number, "as_seen", at)))
+        columns.append(Column(None, f"{percent(power)} power", partial(_number, block, "as_seen", at)))
     for at, power in enumerate(POWERS):
-        columns.append(Column(None, f"cautious, {percent(power)}", partial(_number, "cautious", at)))
+        columns.append(Column(None, f"cautious, {percent(power)}", partial(_number, block, "cautious", at)))
     return Table(columns, block.needs)
 
 
-def _number(name: str, at: int, need: Need) -> str:
+def _number(block: BlockPlan, name: str, at: int, need: Need) -> str | None:
     repeats = getattr(need, name)[at]
+    if need.effect is not None and need.effect < block.clock_step:
+        return None
     return f"> {MOST_REPEATS}" if repeats is None else str(repeats)
 
 
