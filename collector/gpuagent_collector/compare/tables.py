@@ -258,7 +258,9 @@ def verdict_legend(comparison: Comparison) -> Legend:
             "Pairs: two runs of one repeat on the same node, with the same command where there are several."
         )
     if tests > 1:
-        sentences.append(f"All {tests} are tested together (Holm), each at a level of its own, so of 95 % or more.")
+        levels = [test.judgement.shift.alpha for test in figures.tests]
+        ends = " to ".join(dict.fromkeys(percent(1 - level) for level in (max(levels), min(levels))))
+        sentences.append(f"All {tests} are tested together (Holm), so their intervals are of {ends}.")
     is_far = any(
         is_far_from_medians(test.judgement.shift, test.other.median, test.baseline.median) for test in figures.tests
     )

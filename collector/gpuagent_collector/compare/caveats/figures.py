@@ -241,10 +241,6 @@ def answers_differ(evidence: Evidence) -> Iterator[Caveat]:
         )
 
 
-# Of more sides, a sweep's, two would be named at length.
-_MOST_NAMED = 4
-
-
 def losses_differ(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where programs of two sides ended with losses or accuracies that are far apart in all runs."""
     learned = [name for name in _LEARNED if name != evidence.figures.primary.name]
@@ -254,14 +250,15 @@ def losses_differ(evidence: Evidence) -> Iterator[Caveat]:
         are_programs = all(run.command for each in runs for run in each)
         first, second = (evidence.facts.values(each, name) for each in runs)
         if are_programs and first and second and _are_apart(first, second):
-            values = [significant(float(np.median(each))) for each in (first, second)]
-            sides = [evidence.layout.facet.name_side(figure.side) for figure in (test.baseline, test.other)]
-            which = f"is {values[0]} with {sides[0]}, {values[1]} with {sides[1]}"
-            if len(evidence.layout.sides) > _MOST_NAMED:
-                which = f"differs by side, such as {' and '.join(values)}"
+            _, values_of = evidence.layout.options
+            known = {cell.side: evidence.facts.values(cell.runs, name) for cell in test.block.cells}
+            last = {side: float(np.median(values)) for side, values in known.items() if values}
+            ends = [min(last, key=last.__getitem__), max(last, key=last.__getitem__)]
+            names = {side: values_of.get(side) or evidence.layout.facet.name_side(side) for side in ends}
+            said = [f"{significant(last[side])} with {name}" for side, name in names.items()]
             yield Caveat(
                 code="losses_differ",
-                text=f"the last {name} of {test.block.workload} {which}",
+                text=f"the last {name} of {test.block.workload} is {' to '.join(said)}",
                 remedy=f"see whether that is meant: {evidence.command(metric=name)}",
             )
             return
