@@ -20,7 +20,8 @@ _LINE = 76
 # Of the name of a side.
 _MOST_CHARACTERS = 40
 
-_HEIGHT_ROWS = 9
+# With the title and the axis; the rows between are an odd number, so that one is in the middle.
+_HEIGHT_ROWS = 10
 _TICKS = 6
 
 
