@@ -363,6 +363,14 @@ def _find_clock_step(block: Block, facts: Facts, metric: Metric) -> float:
     return _CLOCK_SECONDS / float(np.median(measured))
 
 
+def _are_apart(runs: Sequence[Run]) -> bool:
+    """Return whether platforms are the sides and have no node in common, so that no runs of theirs are pairs."""
+    platforms: dict[str | None, set[str | None]] = defaultdict(set)
+    for run in runs:
+        platforms[run.nodes].add(run.platform)
+    return len({run.platform for run in runs}) > 1 and all(len(each) == 1 for each in platforms.values())
+
+
 def _count_repeats(block: Block, facts: Facts, metric: Metric) -> int:
     """Return the runs of the commonest command on each of two platforms or nodes, or else of its largest experiment."""
     runs = [run for run in block.runs if facts.value(run, metric.name) is not None]
@@ -383,7 +391,7 @@ def _plan(block: Block, facts: Facts, metric: Metric, question: Question) -> Blo
     pooled = pooled_spread(cells)
     if pooled is None:
         return None
-    matched = matched_spread(_tables(block, facts, metric), pooled)
+    matched = None if _are_apart(block.runs) else matched_spread(_tables(block, facts, metric), pooled)
     step = _find_clock_step(block, facts, metric) if pooled.seen < _EQUAL else 0.0
     if step:
         # Uniform over one step: they may scatter by less, and by no more.

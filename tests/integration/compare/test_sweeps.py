@@ -517,6 +517,19 @@ def test_a_plan_counts_the_comparisons_and_the_runs_of_the_platforms_that_there_
     assert plan.answer_plan(store.ask, comparisons=2, **asked).next == planned.next
 
 
+@pytest.mark.parametrize("is_apart", [True, False])
+def test_runs_on_platforms_without_a_common_node_are_planned_as_compare_tests_them(
+    store: SyntheticStore, is_apart: bool
+) -> None:
+    lab = store.node("ash", "lab")
+    places = [lab, store.node("oak" if is_apart else "ash", "cloud")]
+    for repeat, node, size in product(range(1, 6), places, ("32", "128")):
+        rate = 1000.0 * store.chance.gauss(1, 0.01)
+        run_program(store, node, "--batch-size", size, throughput=rate, repeat=repeat)
+    (block,) = plan_repeats(store.ask, Question()).blocks
+    assert block.matched is not is_apart
+
+
 def test_equal_runs_scatter_by_the_clock_of_their_lines(store: SyntheticStore) -> None:
     node = store.node("alder", "lab")
     for _ in range(5):
