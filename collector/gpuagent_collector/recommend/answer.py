@@ -442,11 +442,12 @@ def _next(recommendation: Recommendation) -> str | None:
         tests = recommendation.tests
         sides = (tests.figures.overall[0].baseline, tests.figures.overall[0].side)
         if best := find_best(tests):
-            ratios = {one.side: one.common.estimate for one in tests.figures.overall if one.common}
-            ratios[tests.figures.overall[0].baseline] = 1.0
-            del ratios[best]
-            second_best = max if tests.figures.primary.better is Better.HIGHER else min
-            sides = (second_best(ratios, key=ratios.__getitem__), best)
+            # The next best of those that are shown to differ, as the best one does.
+            shown = {one.side: one.common.estimate for one in tests.figures.overall if one.common and one.is_shown}
+            shown[tests.figures.overall[0].baseline] = 1.0
+            del shown[best]
+            next_best = max if tests.figures.primary.better is Better.HIGHER else min
+            sides = (next_best(shown, key=shown.__getitem__), best)
         elif len(tests.layout.sides) == len(sides) or not tests.figures.differs:
             return comparing.find_next(tests)
         return write_command("compare", {**asked, "--prices": prices}, sides=sides)
