@@ -322,7 +322,10 @@ def answer(comparison: Comparison, *, most: int = 3, place: str = "in the table"
     if needed and not comparison.figures.differs and _is_planned_so(comparison, needed.test.block):
         runs = f"{needed.words} runs a side ({percent(POWERS[0])} power)"
         where = f" of {tell_apart(needed.test.block, layout.blocks, briefly=True)}" if len(layout.blocks) > 1 else ""
-        results.append(f"To show a difference of {needed.percent:g} %{where}, make {runs}.")
+        size = f"a difference of {needed.percent:g} %"
+        if layout.facet.name == "node" and len(layout.sides) > 2:  # the odd one is meant
+            size += f", as that of {needed.test.other.side} is"
+        results.append(f"To show {size}{where}, make {runs}.")
     # Workloads that lack the metric that others are compared by.
     primary, blocks = comparison.figures.primary, comparison.figures.blocks
     lacking = [block.block for block in blocks if not block.find_row(primary).figures]

@@ -209,7 +209,8 @@ def repeat_layout(ask: Ask, layout: Layout, needed: int | None = None) -> str | 
     runs = [run for each in layout.blocks if each.workload == block.workload for run in each.runs]
     if any(len(cell.runs) > 1 for each in layout.blocks for cell in each.cells):
         is_benched = all(part.name in _BENCHED or part.argument or part.option for part in layout.facet.parts)
-        if needed is None or needed > _MOST_ROUNDS or not is_benched or len(layout.blocks) > 1:
+        is_made = is_benched or layout.facet.name == "node"
+        if needed is None or needed > _MOST_ROUNDS or not is_made or len(layout.blocks) > 1:
             return None
     rounds = needed if needed and needed > USUAL_REPEATS else None
     recorded = find_recorded(ask, [run.run_id for run in runs])
@@ -217,7 +218,9 @@ def repeat_layout(ask: Ask, layout: Layout, needed: int | None = None) -> str | 
         return recorded.sweep_command(layout, rounds)
     launch = None
     if layout.facet.names <= _PLACES and len({run.command for run in runs}) == 1:
-        launch = recorded.launch_command(runs[0].command, block.workload, rounds or USUAL_REPEATS)
+        launch = recorded.launch_command(runs[0].command, block.workload, needed or USUAL_REPEATS)
+    if layout.facet.name == "node" and needed:  # a bench here is on one node
+        return launch
     return launch or recorded.repeat_command([run.command for run in runs], block.workload, rounds)
 
 

@@ -517,6 +517,17 @@ def test_a_plan_counts_the_comparisons_and_the_runs_of_the_platforms_that_there_
     assert plan.answer_plan(store.ask, comparisons=2, **asked).next == planned.next
 
 
+def test_too_few_runs_of_nodes_are_followed_by_more_on_each_of_them(store: SyntheticStore) -> None:
+    for name, rate in (("ash", 1000.0), ("elm", 1010.0), ("oak", 700.0)):
+        node = store.node(name, "lab")
+        for repeat in range(1, 4):
+            run_program(store, node, throughput=rate * store.chance.gauss(1, 0.01), repeat=repeat)
+    found = compared(store, by="node")
+    assert found.needed
+    assert "as that of oak is, make " in answer(found)
+    assert f"--on node=oak --all --repeat {found.needed.repeats} " in (found.again or "")
+
+
 @pytest.mark.parametrize("is_apart", [True, False])
 def test_runs_on_platforms_without_a_common_node_are_planned_as_compare_tests_them(
     store: SyntheticStore, is_apart: bool
