@@ -116,7 +116,7 @@ def test_a_query_takes_the_word_sql_and_parameters_by_options(collector: Collect
         (("plot", "because", "f.pdf", "--", "-1", "-2"), 2, "`collector plot because -o f.pdf -- -1 -2`"),
         (("compare", "--delta", "101"), 2, "--delta must be above 0 and at most 100, not 101"),
         (("compare", "--metric", "thrughput"), 2, "--metric thrughput is unknown; did you mean throughput?"),
-        (("plan", "--metric", "cost_per_run_usd", "--store", "STORE"), 2, "leave --metric out"),
+        (("plan", "--metric", "cost_per_run_usd", "--store", "STORE"), 2, ": --metric run_seconds"),
         (("compare", "--metric", "colour"), 2, "--metric colour is unknown; `collector schema --metrics` lists all"),
         (("compare", "--metric", "cost_per_run"), 2, "did you mean cost_per_run_usd?"),
         (("compare", "--metric", "cost"), 2, "cost_per_million_items_usd"),
