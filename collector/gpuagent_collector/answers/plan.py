@@ -36,7 +36,7 @@ from gpuagent_collector.runs.arguments import USUAL_REPEATS, Command
 from gpuagent_collector.runs.cells import Block, first_few, tell_apart
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.repeating import find_recorded
-from gpuagent_collector.runs.words import name_file, percent, quote, spoken, write_command
+from gpuagent_collector.runs.words import join_words, name_file, percent, quote, spoken, write_command
 from gpuagent_collector.statistics.repeats import MOST_REPEATS, POWERS
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.looks import read_rule
@@ -350,7 +350,7 @@ def _say_next(plan: Plan) -> Iterator[str]:
         yield f"Each platform has {runs} new runs or more, which show {least}."
         return
     is_launched = "collector launch " in command
-    named = f"{len(nodes)} nodes" if nodes[_MOST_SPOKEN_NODES:] else _join(nodes)
+    named = f"{len(nodes)} nodes" if nodes[_MOST_SPOKEN_NODES:] else join_words(nodes)
     new = f"The next command{f', run on {named},' if nodes else ''} makes"
     if is_launched:
         new = "The next command asks a collector for"
@@ -359,7 +359,7 @@ def _say_next(plan: Plan) -> Iterator[str]:
         yield f"{new} up to {runs} runs a side{of}{_say_looks(plan, runs, effect)}"
     elif is_launched and len(on) > 1:
         or_more = " or more" if len(set(on.values())) > 1 else ""
-        yield f"{new} {runs} runs{of}{or_more} on each of {_join(sorted(on))}, which show {least}."
+        yield f"{new} {runs} runs{of}{or_more} on each of {join_words(sorted(on))}, which show {least}."
     elif is_launched and nodes[1:]:
         yield f"{new} {runs} runs{of} on each of {named}, which show {least} between nodes."
     elif made == 1 or (plan.blocks[1:] and not _have_sides(plan)):
@@ -369,10 +369,6 @@ def _say_next(plan: Plan) -> Iterator[str]:
         yield f"{new} {runs} runs{of}{there}; with as many on {other} they show {least}."
     else:
         yield f"{new} {runs} runs a side{of}, which show {least}."
-
-
-def _join(names: Sequence[str]) -> str:
-    return " and ".join(", ".join(names).rsplit(", ", 1))
 
 
 def _of_which(plan: Plan, made: int, left_out: int) -> str:

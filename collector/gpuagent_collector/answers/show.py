@@ -389,25 +389,6 @@ def render(showing: Showing) -> Answer:
         named += [f"the experiment {request.experiment}"] if request.experiment else []
         heading = f"Values of {' in '.join(named)}"
     text, _, line = showing.paragraph.partition("\n")
-    match = _COMMAND.search(line)
-    command = match[1] if match else showing.further
-    if command is None:
-        of_these = {"--workload": comparison.layout.blocks[0].workload, "--experiment": request.experiment}
-        command = write_command("runs", of_these)
-    if {block.workload for block in comparison.layout.blocks} == {SERVING} and not details:
-        command = write_command("serving", {})
-    if not text:  # several workloads: the one with most runs
-        block = max(comparison.layout.blocks, key=lambda block: sum(len(cell.runs) for cell in block.cells))
-        command = write_command("show", {**request.words, "--workload": None}, block.workload)
-        if request.each is PartKind.NODE:
-            # The workload that the sentence on the nodes names.
-            first = next(iter(say_parts(comparison, "nodes")[1].rows), {"title": ""})["title"]
-            workload = next(
-                (each.workload for each in comparison.layout.blocks if first.startswith(each.workload)), None
-            )
-            command = write_command("compare", {**request.words, "--by": "node", "--workload": workload})
-    if request.prices and command.startswith("collector compare "):
-        command += f" {shlex.join(['--prices', request.prices.source])}"
     shown_anyway = _OF_SIDES if details else ("different_commands",) if showing.by_command else ()
     if details:
         heading = f"Run {details.row['run_id']}"
@@ -424,7 +405,7 @@ def render(showing: Showing) -> Answer:
         parts=parts,
         sections=list(_sections(showing)),
         caveats=[caveat for caveat in comparison.caveats if caveat.code not in shown_anyway],
-        next=command,
+        next=_next(showing, text, line),
         more="every property, metric, chart and kernel",
         facts={
             **of_comparison.facts,
@@ -437,6 +418,31 @@ def render(showing: Showing) -> Answer:
         csv=of_comparison.csv,
         statements=showing.statements,
     )
+
+
+def _next(showing: Showing, text: str, line: str) -> str:
+    """Return the command to go on with: that of the paragraph's last `line`, if it has one; its `text` may be empty."""
+    comparison, request = showing.comparison, showing.comparison.request
+    match = _COMMAND.search(line)
+    command = match[1] if match else showing.further
+    if command is None:
+        of_these = {"--workload": comparison.layout.blocks[0].workload, "--experiment": request.experiment}
+        command = write_command("runs", of_these)
+    if {block.workload for block in comparison.layout.blocks} == {SERVING} and not showing.details:
+        command = write_command("serving", {})
+    if not text:  # several workloads: the one with most runs
+        block = max(comparison.layout.blocks, key=lambda block: sum(len(cell.runs) for cell in block.cells))
+        command = write_command("show", {**request.words, "--workload": None}, block.workload)
+        if request.each is PartKind.NODE:
+            # The workload that the sentence on the nodes names.
+            first = next(iter(say_parts(comparison, "nodes")[1].rows), {"title": ""})["title"]
+            workload = next(
+                (each.workload for each in comparison.layout.blocks if first.startswith(each.workload)), None
+            )
+            command = write_command("compare", {**request.words, "--by": "node", "--workload": workload})
+    if request.prices and command.startswith("collector compare "):
+        command += f" {shlex.join(['--prices', request.prices.source])}"
+    return command
 
 
 def _describe_workloads(comparison: Comparison) -> str:

@@ -30,7 +30,7 @@ from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.runs.arguments import in_order, name_commands
 from gpuagent_collector.runs.cells import Block, Layout, first_few, tell_apart
 from gpuagent_collector.runs.facets import Facet
-from gpuagent_collector.runs.words import could_hide, interval, percent, spoken, statuses
+from gpuagent_collector.runs.words import could_hide, interval, join_words, percent, spoken, statuses
 from gpuagent_collector.statistics.repeats import POWERS
 from gpuagent_collector.statistics.shift import Scale, Shift
 from gpuagent_collector.statistics.verdicts import Verdict
@@ -932,7 +932,4 @@ def _common_reasons(comparison: Comparison, reasons: Sequence[Because]) -> list[
             is_some = len(blocks) < len(layout.blocks)
             listed.append(f"{named} ({first_few(_name_blocks(blocks, layout)) if is_some else every})")
         sides["; ".join(listed)].append(layout.facet.where(side))
-    return [
-        f"Because {', '.join(names[:-1])}{' and ' * (len(names) > 1)}{names[-1]} {said}."
-        for said, names in sides.items()
-    ]
+    return [f"Because {join_words(names)} {said}." for said, names in sides.items()]

@@ -30,7 +30,7 @@ from gpuagent_collector.runs.arguments import find_argument
 from gpuagent_collector.runs.cells import Layout, describe, first_few, tell_apart
 from gpuagent_collector.runs.facets import Facet, find_facet
 from gpuagent_collector.runs.find import find_workload
-from gpuagent_collector.runs.words import could_hide, interval, percent, write_command, write_shift
+from gpuagent_collector.runs.words import could_hide, interval, join_words, percent, write_command, write_shift
 from gpuagent_collector.statistics.shift import Scale
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.text import counted
@@ -116,10 +116,10 @@ def _say_unranked(recommendation: Recommendation) -> list[str]:
     reasons = {recommendation.facts.unpriced.get(run_id) for one in unranked for run_id in one.run_ids}
     why_not = reasons.pop() if len(reasons) == 1 and [each.name for each in lacking] == ["cost"] else None
     are, their = ("are", "their") if unranked[1:] else ("is", "its")
-    unknown = f"{their} {_join_words([f'{each.name} per {each.per}' for each in lacking], 'and')} is unknown"
+    unknown = f"{their} {join_words([f'{each.name} per {each.per}' for each in lacking])} is unknown"
     named = f"{len(unranked)} {facet.plural}"
     if len(unranked) <= _SPOKEN_SIDES:
-        named = _join_words([facet.name_side(one.side) for one in unranked], "and")
+        named = join_words([facet.name_side(one.side) for one in unranked])
     return [f"{named} {are} not ranked: {why_not or unknown}."]
 
 
@@ -213,7 +213,7 @@ def _by_options(ranking: Ranking, block: str, verbs: "_Verbs", recommendation: R
         if beaten:
             named.append(facet.name_side(" or ".join(value for value in values if value not in beaten)))
             is_lowest = is_lowest and find_argument(lowest, facet.argument or "") not in beaten
-    lead = f"{block} {verbs.least} with {_join_words(named, 'and')}" if is_lowest else block
+    lead = f"{block} {verbs.least} with {join_words(named)}" if is_lowest else block
     but = "" if is_lowest else f", but {ranking.standings[0].side} has the lowest median"
     return f"{lead}: by option, {say_options(tests)}{but}."
 
@@ -232,7 +232,7 @@ def _choice(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
         if behind:
             yield f"Compared with {facet.name_side(ranking.reference)}, {_listed(behind, verbs, facet)}."
     else:
-        by = "" if verbs is not _SEVERAL else f" by {_join_words([*map(_weighed, weights.items())], 'and')}"
+        by = "" if verbs is not _SEVERAL else f" by {join_words([*map(_weighed, weights.items())])}"
         where = facet.where(tied[0].side)
         weighed = [one for one in ranking.criteria if one.name in weights]
         taken = ", ".join(per(in_unit(one.unit)(tied[0].medians[one.name]), one.per) for one in weighed)
@@ -270,7 +270,7 @@ def _tie(ranking: Ranking, block: str, tied: Sequence[Standing], recommendation:
     """Return the cheaper of sides without a measurable difference, and how large a difference could be."""
     weights, facet = recommendation.weights, recommendation.layout.facet
     sides = [standing.side for standing in tied]
-    what = _join_words([_name(one) for one in ranking.criteria if one.name in weights], "and")
+    what = join_words([_name(one) for one in ranking.criteria if one.name in weights])
     # Sides of one score may differ in all that it weighs.
     what = f"the score of {what}" if len(weights) > 1 else what
     shifts = [standing.judgement.shift for standing in tied if standing.judgement]
@@ -279,7 +279,7 @@ def _tie(ranking: Ranking, block: str, tied: Sequence[Standing], recommendation:
         bound = f": they are equal to within {percent(recommendation.request.delta)}"
     else:
         bound = could_hide(shifts) or "; the runs are too few to decide"
-    named = _join_words([*map(facet.name_side, sides)], "and")
+    named = join_words([*map(facet.name_side, sides)])
     if len(sides) > _SPOKEN_SIDES + 1:
         named = f"{len(sides)} {facet.plural}"
     tie = f"no measurable difference in {what} between {named}{bound}"
@@ -300,7 +300,7 @@ def _compare(ranking: Ranking, criterion: str, sides: Sequence[str], facet: Face
     judged, one = ranking.judged[criterion], next(one for one in ranking.criteria if one.name == criterion)
     judgement = judged.get((sides[0], sides[1])) or judged[sides[1], sides[0]]
     if judgement.verdict is not Verdict.DIFFERS:
-        between = _join_words([*map(facet.name_side, sides)], "and")
+        between = join_words([*map(facet.name_side, sides)])
         return f"There is no measurable difference in {_name(one)} between {between}"
     first, second = sorted(sides, key=lambda side: _median(ranking, side, criterion))
     figures = [in_unit(one.unit)(_median(ranking, side, criterion)) for side in (first, second)]
@@ -335,16 +335,12 @@ def why(reasons: Sequence[Reasons], facet: Facet) -> list[str]:
             for each in one.shown
         ]
         if bounds:
-            shown.append(f"{_join_words(bounds, 'and')} {facet.where(one.side)}")
+            shown.append(f"{join_words(bounds)} {facet.where(one.side)}")
     silent = [facet.name_side(one.side) for one in reasons if not one.shown]
     if not shown:
         return ["The bottleneck could not be determined."]
-    unknown = f"could not be determined {facet.preposition} {_join_words(silent, 'or')}" if silent else ""
-    return [f"The bottleneck is {_join_words(shown, 'and')}{f'; it {unknown}' if silent else ''}."]
-
-
-def _join_words(texts: Sequence[str], word: str) -> str:
-    return " ".join([*([", ".join(texts[:-1]), word] if len(texts) > 1 else []), texts[-1]])
+    unknown = f"could not be determined {facet.preposition} {join_words(silent, 'or')}" if silent else ""
+    return [f"The bottleneck is {join_words(shown)}{f'; it {unknown}' if silent else ''}."]
 
 
 # Marks the sides in the Pareto set, and the bounds that are shown.

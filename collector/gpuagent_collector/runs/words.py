@@ -121,6 +121,11 @@ def percent(share: float) -> str:
     return f"{significant(100 * share)} %"
 
 
+def join_words(texts: Sequence[str], word: str = "and") -> str:
+    """Return texts as a sentence lists them: a, b and c."""
+    return " ".join([*([", ".join(texts[:-1]), word] if len(texts) > 1 else []), *texts[-1:]])
+
+
 def interval(shift: Shift) -> str:
     """Return the shift's interval in words, with its confidence."""
     if shift.low is None or shift.high is None:
