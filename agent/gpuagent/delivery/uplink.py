@@ -49,16 +49,16 @@ class Access:
         """Return a channel to the collector; nothing is sent yet. Raises TlsError as `open_aio_channel` does."""
         return open_aio_channel(self.address, self.tls, options)
 
-    def explain(self, error: grpc.aio.AioRpcError) -> str | None:
-        """Return the cause of a failed call and its remedy; None: cancelled, or known at the next attempt only.
+    def explain(self, error: grpc.aio.AioRpcError, *, is_welcomed: bool = True) -> str | None:
+        """Return the cause of a failed call and its remedy; None: cancelled, or a lost refusal, which comes again.
 
-        It may open a connection.
+        It may open a connection. Only an agent that was not welcomed can have been refused.
         """
         code, details = error.code(), error.details() or ""
         match code:
             case grpc.StatusCode.CANCELLED:
                 return None
-            case grpc.StatusCode.INTERNAL if details == _LOST_ANSWER:
+            case grpc.StatusCode.INTERNAL if details == _LOST_ANSWER and not is_welcomed:
                 return None
             case grpc.StatusCode.UNAUTHENTICATED:
                 join = f"collector tokens create agent --node NODE | gpuagent join {self.address}"
@@ -209,7 +209,7 @@ class Uplink:
             if stream.failure:
                 raise stream.failure
         except grpc.aio.AioRpcError as call_error:
-            error = await asyncio.to_thread(access.explain, call_error)
+            error = await asyncio.to_thread(access.explain, call_error, is_welcomed=bool(stream.welcomed))
         except GpuAgentError as own_error:
             error = str(own_error)
         finally:
