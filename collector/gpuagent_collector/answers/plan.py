@@ -123,7 +123,7 @@ def render(plan: Plan) -> Answer:
             Section("How to read this", [_advice(plan)], is_detail=True),
         ],
         caveats=plan.caveats,
-        next=_next(plan)[0],
+        next=None if _is_beyond_reach(plan) else _next(plan)[0],
         more="the repeats for each difference, and how to read this",
         facts={
             "metric": plan.metric.name,
@@ -170,6 +170,12 @@ def _next(plan: Plan) -> tuple[str | None, int, int]:
         if repeat := recorded.repeat_command(chosen, block.workload, repeats):
             return repeat, 1 if block.parameters else len(chosen), len(commands) - len(chosen)
     return None, 0, 0
+
+
+def _is_beyond_reach(plan: Plan) -> bool:
+    """Return whether no runs that anybody makes show the only difference that is asked for."""
+    is_one = len(plan.question.effects) == 1 and not (plan.output or plan.question.looks)
+    return is_one and all(each.needs[0].as_seen[0] is None for each in plan.blocks)
 
 
 def _find_newest(plan: Plan) -> Mapping[str | None, Sequence[Run]]:
@@ -315,7 +321,9 @@ def answer(plan: Plan) -> str:
             runs = f"{counted(repeats, 'run')} a side{', as here,' if repeats == block.repeats else ''}"
             effect = block.least_effect(repeats, plan.question)
             verb = "shows" if repeats == 1 else "show"
-            why = f"equal runs scatter by {percent(expm1(block.spread.seen))}"
+            several = any(len({run.nodes for run in cell.runs}) > 1 for cell in block.block.cells)
+            runs_of = "runs on all nodes of a side" if several else "equal runs"
+            why = f"{runs_of} scatter by {percent(expm1(block.spread.seen))}"
             if block.clock_step:
                 why = "the clock of their lines shows no less; more steps a run do, more runs do not"
             because = "" if shown else f", because {why}"
@@ -335,7 +343,7 @@ def answer(plan: Plan) -> str:
 def _say_next(plan: Plan) -> Iterator[str]:
     """Yield what the next command makes, and which difference that shows."""
     command, made, left_out = _next(plan)
-    if command is None:
+    if command is None or _is_beyond_reach(plan):
         return
     nodes, on, repeats = plan.recorded.nodes, _nodes_by_platform(plan), _repeats_of_node(plan)
     runs = repeats * min(on.values()) if len(on) > 1 else repeats
@@ -442,6 +450,8 @@ def _spoken_needs(block: BlockPlan, question: Question) -> str:
     if beyond:
         less = " or less" if len(beyond) > 1 else ""
         takes.append(f"more than {MOST_REPEATS} for {percent(max(beyond))}{less}")
+        if not found[1:] and (least := block.least_effect(MOST_REPEATS, question)):
+            takes[0] += f", as {MOST_REPEATS} show {_share(least)} or more"
     takes[:1] = [first.replace(" for ", " runs a side for ") for first in takes[:1]]
     said = f" It takes {', '.join(takes)} ({_say_given(question)})." if takes else ""
     if hidden:

@@ -25,6 +25,7 @@ from gpuagent_collector.compare.figures import (
 from gpuagent_collector.metrics import BY_NAME, Metric, hint_at
 from gpuagent_collector.metrics.result import SERVING, SERVING_METRICS
 from gpuagent_collector.present.answer import Caveat
+from gpuagent_collector.present.human import in_unit
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import USUAL_REPEATS, Command, differing_arguments, in_order
@@ -35,7 +36,7 @@ from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import Choice, find_runs
 from gpuagent_collector.runs.like import group_like
 from gpuagent_collector.runs.repeating import Recorded, are_elsewhere, find_recorded
-from gpuagent_collector.runs.words import percent, reasons, statuses, write_value
+from gpuagent_collector.runs.words import percent, reasons, statuses, write_command, write_value
 from gpuagent_collector.statistics.repeats import (
     POWERS,
     Spread,
@@ -204,7 +205,11 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
             having = compress(succeeded, ~np.isnan(facts.column(succeeded, metric.name)))
             having_it = compress(every, ~np.isnan(facts.column(every, metric.name)))
             recorded = find_recorded(ask, [run.run_id for run in of_one_place(list(having_it))])
-            caveats = [*_find_unsure(plans), *find_plan_caveats(every, runs, facts)]
+            caveats = [
+                *_find_unlike_nodes(plans[0], facts, metric, question.words),
+                *_find_unsure(plans),
+                *find_plan_caveats(every, runs, facts),
+            ]
             return Plan(
                 question=question,
                 metric=metric,
@@ -290,6 +295,40 @@ def _find_unsure(plans: Sequence[BlockPlan]) -> Iterator[Caveat]:
             text=f"the scatter of {names} is known from as few as {least.runs} runs: {seen} may be {cautious}",
             remedy=f"plan again once there are {LEAST_FREEDOM + 1} equal runs or more",
         )
+
+
+def _find_unlike_nodes(
+    plan: BlockPlan, facts: Facts, metric: Metric, choice: Mapping[str, str | None]
+) -> Iterator[Caveat]:
+    """Yield the node that is the farthest from the others of its side, where nodes make most of the variance."""
+    values: list[Floats] = []
+    farthest, text = 0.0, ""
+    for cell in plan.block.cells:
+        of_nodes = {node: runs for node, runs in divide_by_node(cell.runs).items() if facts.has(runs, metric.name)}
+        medians = {node: float(np.median(facts.array(runs, metric.name))) for node, runs in of_nodes.items()}
+        values += [facts.array(runs, metric.name) for runs in of_nodes.values()]
+        for node in medians if len(medians) > 1 else ():
+            others = float(np.median([median for name, median in medians.items() if name != node]))
+            distance = abs(log(medians[node] / others))
+            if distance > farthest:
+                write = in_unit(facts.unit(cell.runs, metric))
+                whose = f"the others of {cell.runs[0].platform}"
+                farthest, text = distance, f"{node} has {write(medians[node])}, {whose} {write(others)}"
+    within = pooled_spread(values)
+    if within and text and 2 * within.cautious**2 < plan.pooled.seen**2:
+        yield Caveat(
+            code="unlike_nodes",
+            text=f"runs of one node scatter by {percent(expm1(within.seen))}: {text}",
+            remedy=f"see `{write_command('compare', {**choice, '--by': 'node'})}`; more runs make no node like another",
+        )
+
+
+def divide_by_node(runs: Sequence[Run]) -> Mapping[str, Sequence[Run]]:
+    """Return the runs of each node, or of the nodes of a run, by their names."""
+    by_node: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        by_node[run.nodes or "unknown"].append(run)
+    return by_node
 
 
 def find_plan_caveats(planned: Sequence[Run], runs: Sequence[Run], facts: Facts) -> Iterator[Caveat]:

@@ -23,6 +23,7 @@ from tests.integration.compare.served import add_served
 from tests.integration.compare.synthetic import BEFORE_MEASURE, EPOCH, RUN_SECONDS, Node, SyntheticStore
 from tests.integration.compare.test_own_programs import NANOGPT, add_losses, own
 from tests.integration.compare.test_serving import add_failure
+from tests.integration.compare.test_sweeps import add_nodes_of_sites
 from tests.integration.profile.traced import add_traced, operator
 from tests.integration.roofline.made_up import GPU, add_ceilings, add_trial, fp32
 from tests.support.commands import Collector
@@ -221,6 +222,7 @@ CASES: list[tuple[str, Fill, tuple[str, ...]]] = [
     ("failed_sides", one_failed, ("compare", "--by", "environment")),
     ("few_nodes", of_two_nodes, COMPARE),
     ("few_nodes", of_two_nodes, ("compare", "birch", "alder", "--where", "run_id <> 'x'")),
+    ("unlike_nodes", lambda store: add_nodes_of_sites(store, 0.7), ("plan",)),
     ("not_interleaved different_commands", after_an_event, ("compare", "--before", "driver")),
     ("different_commands", turns(own("a", "--x=1"), own("a", "--x=2")), COMPARE),
     ("different_commands", turns(own("a", "++x.y=1"), own("a", "++x.y=2")), COMPARE),

@@ -19,7 +19,7 @@ from gpuagent_collector.answers.why import plan_ladder, render_settled, write_ex
 from gpuagent_collector.compare.answer import answer, headline_reasons, is_cost_first
 from gpuagent_collector.compare.choosing import compare_what_differs, find_sweep, say_choice
 from gpuagent_collector.compare.comparison import Request, compare
-from gpuagent_collector.compare.document import find_next, first_parts
+from gpuagent_collector.compare.document import find_next, first_parts, render
 from gpuagent_collector.compare.tables import cost_table, verdict_table
 from gpuagent_collector.present.table import Table
 from gpuagent_collector.prices.files import parse_prices
@@ -64,6 +64,11 @@ def test_a_sweep_has_its_best_setting_and_the_effect_of_each_option(store: Synth
     ((side, _, ratio),) = effects["--lr"]
     assert side == "0.2"
     assert ratio == pytest.approx(1.0, rel=1e-3)
+    in_data = json.loads(render(found).json())["options"]
+    assert [(row["option"], row["side"], row["pairs"]) for row in in_data] == [
+        ("--batch-size", "128", 14),
+        ("--lr", "0.2", 14),
+    ]
     assert found.headline is not None
     assert found.headline.other.side == "--batch-size 32 --lr 0.2"
     # What is said of another side explains nothing of the headline.
@@ -524,7 +529,7 @@ def test_too_few_runs_of_nodes_are_followed_by_more_on_each_of_them(store: Synth
             run_program(store, node, throughput=rate * store.chance.gauss(1, 0.01), repeat=repeat)
     found = compared(store, by="node")
     assert found.needed
-    assert "as that of oak is, make " in answer(found)
+    assert f"{found.needed.percent:g} % (oak is 31 % lower), make " in answer(found)
     assert f"--on node=oak --all --repeat {found.needed.repeats} " in (found.again or "")
 
 
@@ -541,6 +546,28 @@ def test_runs_on_platforms_without_a_common_node_are_planned_as_compare_tests_th
     assert block.matched is not is_apart
 
 
+def add_nodes_of_sites(store: SyntheticStore, odd: float) -> None:
+    """Add runs on two nodes each of two platforms, of which one has `odd` times the throughput of the others."""
+    for hostname, site in (("ash", "lab"), ("elm", "lab"), ("oak", "cloud"), ("yew", "cloud")):
+        node = store.node(hostname, site)
+        for repeat in range(1, 5):
+            rate = 1000.0 * (odd if hostname == "yew" else 1.0) * store.chance.gauss(1, 0.01)
+            store.next_run(node, workload="vgg16", experiment="e", repeat=repeat, sampled=False, throughput=rate)
+
+
+@pytest.mark.parametrize("odd", [1.0, 0.7])
+def test_of_several_nodes_a_side_a_plan_names_the_one_that_is_unlike_the_others(
+    store: SyntheticStore, odd: float
+) -> None:
+    add_nodes_of_sites(store, odd)
+    planned = plan_repeats(store.ask, Question())
+    found = {each.code: each.text for each in planned.caveats}
+    assert ("unlike_nodes" in found) is (odd < 1)
+    assert "runs on all nodes of a side scatter by " in plan.answer(planned)
+    # Of two nodes either one is unlike the other.
+    assert odd == 1 or {"ash", "elm"}.isdisjoint(found["unlike_nodes"].split())
+
+
 def test_equal_runs_scatter_by_the_clock_of_their_lines(store: SyntheticStore) -> None:
     node = store.node("alder", "lab")
     for _ in range(5):
@@ -551,6 +578,7 @@ def test_equal_runs_scatter_by_the_clock_of_their_lines(store: SyntheticStore) -
     assert block.least_effect(100, Question()) == block.clock_step
     (need, _) = with_needs(block, Question(effects=(block.clock_step / 2,))).needs
     assert set(need.as_seen) == {None}
+    assert plan.render(plan_repeats(store.ask, Question(effects=(block.clock_step / 2,)))).next is None
 
 
 def test_a_ladder_changes_one_argument_after_the_other(store: SyntheticStore) -> None:
