@@ -19,6 +19,7 @@ from gpuagent_collector.compare.comparison import (
     telling_side,
 )
 from gpuagent_collector.compare.figures import BlockFigures, Figure, Overall, Row, Test, is_work_unlike, make_figure
+from gpuagent_collector.compare.needed import Needed
 from gpuagent_collector.compare.tables import grouped, shown_rows
 from gpuagent_collector.metrics import BY_NAME, METRICS, Better, Metric
 from gpuagent_collector.metrics.result import SERVING
@@ -321,11 +322,8 @@ def answer(comparison: Comparison, *, most: int = 3, place: str = "in the table"
     # The repeats that would show the largest difference, where none is shown and a plan has them.
     if needed and not comparison.figures.differs and _is_planned_so(comparison, needed.test.block):
         runs = f"{needed.words} runs a side ({percent(POWERS[0])} power)"
-        where = f" of {tell_apart(needed.test.block, layout.blocks, briefly=True)}" if len(layout.blocks) > 1 else ""
-        size = f"a difference of {needed.percent:g} %"
-        if layout.facet.name == "node" and len(layout.sides) > 2:  # the odd one is meant
-            size += f", as that of {needed.test.other.side} is"
-        results.append(f"To show {size}{where}, make {runs}.")
+        where = f" for {tell_apart(needed.test.block, layout.blocks, briefly=True)}" if len(layout.blocks) > 1 else ""
+        results.append(f"To show a difference of {needed.percent:g} %{where}{_which(needed, comparison)}, make {runs}.")
     # Workloads that lack the metric that others are compared by.
     primary, blocks = comparison.figures.primary, comparison.figures.blocks
     lacking = [block.block for block in blocks if not block.find_row(primary).figures]
@@ -342,6 +340,16 @@ def answer(comparison: Comparison, *, most: int = 3, place: str = "in the table"
     said = [*first[0], *_on_new_line(first[1])]
     said += _on_new_line(second[0]) if first[1] else second[0]
     return join_sentences(_named_once([*said, *_on_new_line(second[1])], layout))
+
+
+def _which(needed: Needed, comparison: Comparison) -> str:
+    """Return what the difference to show is where it is lower, and of which node, where one is odd; else ''."""
+    is_lower, layout = needed.test.judgement.shift.estimate < 1, comparison.layout
+    odd = f"{needed.test.other.side} is " if layout.facet.name == "node" and len(layout.sides) > 2 else ""
+    is_estimate = needed.percent > 100 * comparison.figures.delta  # and not what counts as equal
+    lower = significant(100 - 100 / (1 + needed.percent / 100), 2)
+    how = f"{lower} % lower" if is_lower else f"{needed.percent:g} % higher"
+    return f" ({odd}{how})" if is_estimate and (odd or is_lower) else ""
 
 
 def _on_new_line(sentences: Sequence[str]) -> list[str]:

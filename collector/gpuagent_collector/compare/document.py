@@ -125,7 +125,11 @@ def render(comparison: Comparison) -> Answer:
             "stat": comparison.request.stat,
             "delta": figures.delta,
             "alpha": figures.alpha,
-            "tests": Table(_TEST, figures.tests),
+            "tests": Table([*_of_block("block"), *_of_test("")], figures.tests),
+            "options": Table(
+                [Column("option"), *_of_test("test.")],
+                [{"option": facet.option, "test": test} for facet, tests in comparison.options for test in tests],
+            ),
             "because": [{**(table.about or {}), "parts": table} for table in map(because_table, comparison.reasons)],
             "undivided": say_undivided(comparison) or None,
             "geometric_means": [{**_both(one), **plain(one.mean)} for one in figures.overall],
@@ -299,17 +303,6 @@ def _shared_facet(layout: Layout, commands: Set[Sequence[str]]) -> str | None:
     return f"argument:{min(shared, key=lambda name: len(values[name])).lstrip('-')}" if shared else None
 
 
-_TEST = (
-    *(Column(name, value=f"block.{name}") for name in ("workload", "parameters", "held")),
-    Column("baseline", value="baseline.side"),
-    Column("side", value="other.side"),
-    Column("pairs"),
-    Column("verdict", value="judgement.verdict"),
-    *(Column(name, value=f"judgement.shift.{name}") for name in ("scale", "estimate", "low", "high", "p_value")),
-    Column("level", value="judgement.shift.alpha"),
-)
-
-
 # Rows of workloads side by side that a terminal shows.
 _MOST_WORKLOADS = 8
 # Sides that leave room for bars.
@@ -445,6 +438,7 @@ def _blocks(comparison: Comparison) -> Table:
 
     columns = (
         *_of_block("block"),
+        Column("baseline", value="block.baseline"),
         Column("runs", value=partial(of_cells, lambda cell: [run.run_id for run in cell.runs])),
         Column("unsuccessful", value=unsuccessful),
         Column("counts", value=partial(of_cells, lambda cell: count(cell, comparison.facts, primary))),
@@ -455,7 +449,21 @@ def _blocks(comparison: Comparison) -> Table:
 
 
 def _of_block(path: str) -> list[Column]:
-    return [Column(name, value=f"{path}.{name}") for name in ("workload", "parameters", "held", "baseline")]
+    return [Column(name, value=f"{path}.{name}") for name in ("workload", "parameters", "held")]
+
+
+def _of_test(path: str) -> list[Column]:
+    return [
+        Column("baseline", value=f"{path}baseline.side"),
+        Column("side", value=f"{path}other.side"),
+        Column("pairs", value=f"{path}pairs"),
+        Column("verdict", value=f"{path}judgement.verdict"),
+        *(
+            Column(name, value=f"{path}judgement.shift.{name}")
+            for name in ("scale", "estimate", "low", "high", "p_value")
+        ),
+        Column("level", value=f"{path}judgement.shift.alpha"),
+    ]
 
 
 def _sides(row: Row) -> dict[str, dict[str, Any]]:
