@@ -403,7 +403,10 @@ def render(recommendation: Recommendation) -> Answer:
             *(
                 Section(
                     tell_apart(ranking.block, layout.blocks),
-                    [_standings(ranking, layout, recommendation.weights)],
+                    [
+                        _standings(ranking, layout, recommendation.weights),
+                        *([_legend(first, recommendation)] if ranking is first else []),
+                    ],
                     is_detail=True,
                 )
                 for ranking in recommendation.rankings[0 if is_of_all else 1 :]
