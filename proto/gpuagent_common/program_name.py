@@ -324,6 +324,16 @@ def is_step_size(option: str) -> bool:
     return bool(_STEP_SIZE.fullmatch(option.lstrip("-").rpartition(".")[2])) and not _EVALUATION.search(option)
 
 
+def find_step_size(commands: Iterable[Sequence[str]]) -> str:
+    """Return the option that is the size of a step, such as batch-size, if commands differ in it; '' for none."""
+    values: dict[str, set[str]] = {}
+    for command in commands:
+        for option, value in dict(read_options(command)).items():
+            if is_step_size(option) and "accum" not in option:
+                values.setdefault(option, set()).add(value)
+    return next((option for option, found in values.items() if len(found) > 1), "")
+
+
 def read_options(command: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the options of a command with their values: without hyphens before, and with hyphens for underscores."""
     for word, following in zip_longest(command, command[1:], fillvalue=""):

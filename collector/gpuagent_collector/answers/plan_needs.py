@@ -13,6 +13,7 @@ import numpy as np
 
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.caveats import OF_DISTURBANCES, find_disturbances
+from gpuagent_collector.compare.caveats.figures import say_other_steps
 from gpuagent_collector.compare.choosing import rank_experiments
 from gpuagent_collector.compare.comparison import divide_by_unit
 from gpuagent_collector.compare.figures import (
@@ -188,6 +189,7 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
     facts = load_facts(ask, [run.run_id for run in succeeded], question.stat, first=read)
     if blocks and all(_is_asked(block, metric) for block in blocks for metric in metrics):
         raise GpuAgentError(_load_was_asked(succeeded, facts))
+    unlike: list[Caveat] = []
     for metric in metrics:
         known = [block for block in blocks if not _is_asked(block, metric)]
         plans = [plan for block in known if (plan := _plan(block, facts, metric, question))]
@@ -201,11 +203,13 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
             # Of several platforms each command is compared with itself.
             is_one = len({run.platform for run in first}) == 1
             if is_usual and is_one and is_work_unlike(_block_of(*by_command.values()), facts):
+                unlike = [say_other_steps(first, are_durations=True)]
                 continue  # as a comparison of them does
             having = compress(succeeded, ~np.isnan(facts.column(succeeded, metric.name)))
             having_it = compress(every, ~np.isnan(facts.column(every, metric.name)))
             recorded = find_recorded(ask, [run.run_id for run in of_one_place(list(having_it))])
             caveats = [
+                *unlike,
                 *_find_unlike_nodes(plans[0], facts, metric, question.words),
                 *_find_unsure(plans),
                 *find_plan_caveats(every, runs, facts),

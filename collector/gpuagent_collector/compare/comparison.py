@@ -28,12 +28,12 @@ from gpuagent_collector.compare.figures import (
 )
 from gpuagent_collector.compare.needed import Needed, find_needed
 from gpuagent_collector.errors import NothingToCompareError
-from gpuagent_collector.metrics import Better
+from gpuagent_collector.metrics import STEPS, Better
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN, Prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import differing_arguments, find_argument
+from gpuagent_collector.runs.arguments import USUAL_REPEATS, differing_arguments, find_argument
 from gpuagent_collector.runs.cells import Block, Layout, LeftOut, choose_sides, lay_out, tell_apart
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import Facet, can_name, find_facet
@@ -48,6 +48,7 @@ from gpuagent_collector.runs.words import write_command
 from gpuagent_collector.statistics.shift import Shift
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import MisuseError
+from gpuagent_common.program_name import find_step_size
 
 SIDES = ("before", "after")
 
@@ -234,6 +235,7 @@ class Comparison:
         options: of a sweep, the tests of each option alone, over all values of the others.
         costs: the figures of the cost of several blocks; None: it is unknown, or the primary metric.
         experiments: where one was chosen, that and the others that could be, with their numbers of runs.
+        is_uncounted: whether steps of other sizes were not compared, of which new runs can count the items.
     """
 
     request: Request
@@ -251,6 +253,7 @@ class Comparison:
     options: tuple[tuple[Facet, tuple[Test, ...]], ...] = ()
     costs: Figures | None = None
     experiments: Sequence[tuple[str, int]] = ()
+    is_uncounted: bool = False
 
     @property
     def headline(self) -> Test | None:
@@ -599,7 +602,15 @@ def compare(ask: Ask, request: Request) -> Comparison:
     # Equal repeats of one experiment's name before and after an event were not made together.
     unpaired = request.unpaired or request.event is not None
     figures = compute_figures(layout, facts, metric=request.metric, delta=request.delta, unpaired=unpaired)
-    needed, specs = find_needed(figures, facts), spec_rows(layout, facts)
+    is_uncounted = (
+        figures.fell_back
+        and facts.throughput_units(layout.runs) == {STEPS}
+        and find_step_size(run.command for run in layout.runs) != ""
+    )
+    # More runs that count no items would show as little.
+    needed = None if is_uncounted else find_needed(figures, facts)
+    repeats = USUAL_REPEATS if is_uncounted else needed and needed.repeats
+    specs = spec_rows(layout, facts)
     cells = [cell for cell in layout.blocks[0].cells if cell.runs] if request.series else []
     charts = CHARTS if request.every_chart else _BRIEF
     courses: list[Course] = []
@@ -632,7 +643,7 @@ def compare(ask: Ask, request: Request) -> Comparison:
         specs=specs,
         caveats=find_caveats(evidence),
         needed=needed,
-        again=_find_again(ask, layout, request, needed.repeats if needed else None),
+        again=_find_again(ask, layout, request, repeats),
         courses=tuple(courses),
         parts=load_parts(ask, [run for run in runs if run.run_id in facts.metrics], facts, request.each)
         if request.each
@@ -640,4 +651,5 @@ def compare(ask: Ask, request: Request) -> Comparison:
         reasons=tuple(find_reasons(figures, facts, costs)),
         options=tuple(find_option_tests(layout, facts, figures)) if is_of_several and len(figures.tests) > 1 else (),
         costs=costs,
+        is_uncounted=is_uncounted,
     )

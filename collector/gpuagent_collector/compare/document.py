@@ -197,7 +197,9 @@ def find_next(comparison: Comparison, *, reported: bool = False) -> str | None:
 
 
 def _next_of_own_kind(comparison: Comparison) -> str | None:
-    """Return the command whose answer is for such runs alone: of servers, or of ranks; None: there is none."""
+    """Return the command for such runs alone: of servers, of ranks, or with new ones that count items; or None."""
+    if comparison.is_uncounted:
+        return comparison.again
     request, workload = comparison.request, comparison.layout.blocks[0].workload
     if workload == SERVING:
         return write_command("serving", request.choice)

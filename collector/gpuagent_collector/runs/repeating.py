@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuagent_collector.json_cells import read_object, read_words
+from gpuagent_collector.metrics.metric import STEPS
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import USUAL_REPEATS, Command, parse_arguments
 from gpuagent_collector.runs.arguments import repeat_command as command_with
@@ -16,7 +17,7 @@ from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.runs.facets import JOINT
 from gpuagent_common.looks import FIRST_LOOK, RULE_LABEL, read_rule
 from gpuagent_common.naming import RESERVED_LABELS
-from gpuagent_common.program_name import is_step_size, name_programs, read_options
+from gpuagent_common.program_name import find_step_size, is_step_size, name_programs, read_options
 from gpuagent_common.text import harmless
 
 _ASKED = """
@@ -32,6 +33,9 @@ _EVENTS = """
 SELECT DISTINCT event, name, CAST(detail AS VARCHAR) AS detail FROM run_events
 WHERE event IN ('found', 'input') AND name IS NOT NULL
   AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[]))) ORDER BY ALL"""
+
+_UNITS = """
+SELECT DISTINCT unit FROM results WHERE name = 'throughput' AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))"""
 
 # Labels that a batch job gives its agent, or an experiment its runs.
 _MADE = re.compile(rf"slurm_.*|ls[bf].*|rung|command|{'|'.join(RESERVED_LABELS)}")
@@ -255,7 +259,10 @@ def find_recorded(ask: Ask, run_ids: Iterable[str]) -> Recorded:
         steps |= {} if source.startswith("pattern ") else {"observe": True}
         steps |= {name: options[name] for name in ("pattern", "items_per_step") if options.get(name)}
     counts = {options["items_per_step"] for _, options in found if options.get("items_per_step")}
-    if counts and (option := _find_items_option(counts, [read_words(row["command"]) for row in asked])):
+    commands = [read_words(row["command"]) for row in asked]
+    option = _find_items_option(counts, commands) if counts else find_step_size(commands)
+    # Where only steps were counted, and they differ in size, new runs count items.
+    if option and (counts or [row["unit"] for row in ask(_UNITS, [ids])] == [STEPS]):
         steps["items_per_step"] = option
     platform = _choose_platform(asked)
     words = ["--platform", platform] if platform else []

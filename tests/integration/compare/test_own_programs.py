@@ -15,6 +15,7 @@ from gpuagent_collector.answers.plan import render as render_plan
 from gpuagent_collector.answers.plan_needs import Question, plan_repeats
 from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import Comparison
+from gpuagent_collector.compare.document import find_next
 from gpuagent_collector.errors import NothingToCompareError
 from gpuagent_collector.metrics import BY_NAME
 from gpuagent_collector.recommend.study import Request as RecommendRequest
@@ -259,7 +260,13 @@ def test_steps_of_other_batch_sizes_are_not_compared(store: SyntheticStore, opti
     comparison = compared(store, by="command")
     assert comparison.figures.primary.name == metric
     assert ("other_steps" in codes(comparison)) == (metric == "run_seconds")
-    assert plan_repeats(store.ask, Question()).metric.name == metric
+    planned = plan_repeats(store.ask, Question())
+    assert planned.metric.name == metric
+    assert ("other_steps" in {each.code for each in planned.caveats}) == (metric == "run_seconds")
+    counted = option.lstrip("-+").replace("_", "-")
+    is_counted = metric == "run_seconds" and "accum" not in counted
+    for next_ in (find_next(comparison), render_plan(planned).next):
+        assert (f"--items-per-step {counted} " in (next_ or "")) is is_counted
     per_run = recommend(store.ask, RecommendRequest(workload="nanogpt", by="command"))
     assert per_run.rankings[0].criteria[0].source == metric
     if metric == "run_seconds":

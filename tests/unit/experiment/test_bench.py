@@ -200,6 +200,22 @@ def test_a_run_that_waited_behind_others_has_a_line_of_progress_once_it_runs(
 
 
 @pytest.mark.parametrize(
+    ("option", "unit", "said"), [("batch-size", "steps/s", 1), ("batch-size", "items/s", 0), ("lr", "steps/s", 0)]
+)
+def test_steps_of_several_sizes_are_said_to_be_other_work_after_the_first_run(
+    option: str, unit: str, said: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = experiment(program=["python3", "train.py"], vary=[f"{option}=1,2"], top={"repeats": 1, "warm_up": 0})
+    result = {"t": 1, "event": "result", "name": "throughput", "value": 5.0, "unit": unit}
+    (tmp_path / "events.0.0.jsonl").write_text(f"{json.dumps(result)}\n")
+    journal = Journal(tmp_path / "journal", made)
+    lines = RunLines(journal)
+    for trial in journal.every:
+        lines.end(trial, RunUpdate(run_id="a-run", status="succeeded", run_directory=str(tmp_path)), 1.0, 0.0)
+    assert capsys.readouterr().err.count(f" with --items-per-step {option}, ") == said
+
+
+@pytest.mark.parametrize(
     ("words", "labels"),
     [
         # The line has room for them.

@@ -9,7 +9,7 @@ from gpuagent_collector.compare.figures import Evidence, is_work_unlike
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import significant
 from gpuagent_collector.prices.price import currencies_of
-from gpuagent_collector.runs.arguments import USUAL_REPEATS, parse_arguments
+from gpuagent_collector.runs.arguments import USUAL_REPEATS
 from gpuagent_collector.runs.cells import match_runs, tell_apart
 from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.job_runs import are_jobs
@@ -17,7 +17,7 @@ from gpuagent_collector.runs.words import spoken
 from gpuagent_collector.statistics.shift import least_pairs
 from gpuagent_collector.statistics.summaries import outliers
 from gpuagent_collector.statistics.verdicts import Verdict
-from gpuagent_common.program_name import is_step_size
+from gpuagent_common.program_name import find_step_size
 
 # Clients of a load, and not its server, set the pace in the runs {where}.
 CLIENT_LIMITED = Caveat(
@@ -111,16 +111,19 @@ def other_steps(evidence: Evidence) -> Iterator[Caveat]:
     figures = evidence.figures
     do_differ = any(is_work_unlike(block, evidence.facts) for block in evidence.layout.blocks)
     if do_differ and not _mixed_units(evidence) and (figures.fell_back or figures.primary.name == "throughput"):
-        tested = ", and durations only compare runs over as many samples" if figures.fell_back else ""
-        names = {name.lstrip("-+") for run in evidence.layout.runs for name in parse_arguments(run.command)}
-        options = sorted(name for name in names if is_step_size(name) and "accum" not in name)
-        from_option = f", by `--items-per-step {options[0]}` from that option" if options else ""
-        yield Caveat(
-            code="other_steps",
-            text=f"the batch sizes differ, and a step of a larger batch is more work: steps/s say nothing{tested}",
-            remedy=f"count samples: with torch by `--observe`{from_option}, or as the program prints them "
-            "(docs/your-program.md)",
-        )
+        yield say_other_steps(evidence.layout.runs, are_durations=figures.fell_back)
+
+
+def say_other_steps(runs: Iterable[Run], *, are_durations: bool) -> Caveat:
+    """Return the warning that steps of these runs are other work; `are_durations`: so that durations are tested."""
+    tested = ", and durations only compare runs over as many samples" if are_durations else ""
+    option = find_step_size(run.command for run in runs)
+    from_option = f"run again with `--items-per-step {option}`, or " if option else ""
+    return Caveat(
+        code="other_steps",
+        text=f"the batch sizes differ, and a step of a larger batch is more work: steps/s say nothing{tested}",
+        remedy=f"{from_option}count samples in another way (docs/your-program.md)",
+    )
 
 
 def no_throughput(evidence: Evidence) -> Iterator[Caveat]:
