@@ -104,7 +104,11 @@ def _count_places(plan: Plan) -> int:
 
 def _count_commands(plan: Plan) -> list[int]:
     """Return how many commands the new runs have of each block."""
-    return [len(_choose_commands(tuple(divide_by_command(each.block.runs)), plan)) for each in plan.blocks]
+    return [len(_choose_commands(_commands_of(each.block, plan), plan)) for each in plan.blocks]
+
+
+def _commands_of(block: Block, plan: Plan) -> Sequence[Command]:
+    return plan.commands if block is plan.blocks[0].block else tuple(divide_by_command(block.runs))
 
 
 def render(plan: Plan) -> Answer:
@@ -173,9 +177,9 @@ def _next(plan: Plan) -> tuple[str | None, int, int]:
 
 
 def _is_beyond_reach(plan: Plan) -> bool:
-    """Return whether no runs that anybody makes show the only difference that is asked for."""
+    """Return whether no runs that anybody makes show the only difference asked for, so far as their scatter says."""
     is_one = len(plan.question.effects) == 1 and not (plan.output or plan.question.looks)
-    return is_one and all(each.needs[0].as_seen[0] is None for each in plan.blocks)
+    return is_one and all(each.needs[0].as_seen[0] is None and not each.clock_step for each in plan.blocks)
 
 
 def _find_newest(plan: Plan) -> Mapping[str | None, Sequence[Run]]:
@@ -243,7 +247,7 @@ def write_experiment(ask: Ask, plan: Plan) -> str:
 def _entries(ask: Ask, block: Block, plan: Plan) -> Iterator[dict[str, Any]]:
     """Yield the entry of each command of a workload, or that of a built-in one."""
     by_command = divide_by_command(of_one_place(block.runs))
-    for command in _choose_commands(tuple(by_command), plan):
+    for command in _choose_commands([each for each in _commands_of(block, plan) if each in by_command], plan):
         runs = by_command[command].runs
         recorded = find_recorded(ask, [run.run_id for run in runs])
         known = {name.replace("_", "-"): value for name, value in block.parameters.items() if value is not None}
@@ -293,9 +297,11 @@ def _rounds(plan: Plan) -> int:
 
 def _rounds_of(needs: Sequence[Need], question: Question) -> int:
     repeats = [need.as_seen[0] for need in needs]
-    only = repeats[0] if sum(need.effect is not None for need in needs) == 1 else None
-    if only or question.looks:
+    only = repeats[0] if len(question.effects) == 1 else None
+    if question.looks:
         return max((only or 0, *question.looks))
+    if len(question.effects) == 1:
+        return only or _REPEATS[-1]
     return next((each for each in repeats if each and each <= _REPEATS[-1]), _REPEATS[-1])
 
 
@@ -325,7 +331,7 @@ def answer(plan: Plan) -> str:
             runs_of = "runs on all nodes of a side" if several else "equal runs"
             why = f"{runs_of} scatter by {percent(expm1(block.spread.seen))}"
             if block.clock_step:
-                why = "the clock of their lines shows no less; more steps a run do, more runs do not"
+                why = f"they are equal by the clock of their lines, whose step is {_share(block.clock_step)}"
             because = "" if shown else f", because {why}"
             shown.append(
                 f"{runs} cannot show any difference in {title}{alone}"
@@ -353,7 +359,8 @@ def _say_next(plan: Plan) -> Iterator[str]:
     if None in effects:
         return
     effect = max(each or 0.0 for each in effects)
-    least = f"{_share(effect)} or more"
+    is_unknown = any(each.clock_step > min(plan.question.effects) for each in plan.blocks)
+    least = f"{_share(effect)} or more{', and whether they scatter' * is_unknown}"
     if not made:
         yield f"Each platform has {runs} new runs or more, which show {least}."
         return
@@ -456,7 +463,8 @@ def _spoken_needs(block: BlockPlan, question: Question) -> str:
     said = f" It takes {', '.join(takes)} ({_say_given(question)})." if takes else ""
     if hidden:
         longer = significant(block.clock_step / max(hidden), 2)
-        said += f" No number of runs shows {percent(max(hidden))}; runs of {longer} × as many steps do."
+        said += f" These runs do not say how many it takes for {percent(max(hidden))}: "
+        said += f"make {_REPEATS[-1]} to see them scatter, or runs of {longer} × as many steps."
     return said
 
 

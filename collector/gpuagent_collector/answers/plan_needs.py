@@ -205,12 +205,16 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
             if is_usual and is_one and is_work_unlike(_block_of(*by_command.values()), facts):
                 unlike = [say_other_steps(first, are_durations=True)]
                 continue  # as a comparison of them does
+            undecided = _find_undecided(by_command, facts, metric, question.level()) if is_one else ()
+            again_by_command = by_command if is_one else _choose_shared(by_command)
             having = compress(succeeded, ~np.isnan(facts.column(succeeded, metric.name)))
-            having_it = compress(every, ~np.isnan(facts.column(every, metric.name)))
-            recorded = find_recorded(ask, [run.run_id for run in of_one_place(list(having_it))])
+            again = [run for cell in again_by_command.values() for run in cell.runs]
+            for plan in plans[1:]:
+                again += compress(plan.block.runs, ~np.isnan(facts.column(plan.block.runs, metric.name)))
+            recorded = find_recorded(ask, [run.run_id for run in of_one_place(again)])
             caveats = [
                 *unlike,
-                *_find_unlike_nodes(plans[0], facts, metric, question.words),
+                *_find_unlike_nodes(plans, facts, metric, question.words),
                 *_find_unsure(plans),
                 *find_plan_caveats(every, runs, facts),
             ]
@@ -220,8 +224,8 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
                 blocks=tuple(plans),
                 recorded=recorded if question.looks or question.effects[1:] else replace(recorded, rule=""),
                 caveats=tuple(caveats),
-                commands=tuple(by_command),
-                undecided=_find_undecided(by_command, facts, metric, question.level()),
+                commands=tuple(again_by_command),
+                undecided=undecided,
                 lacking=tuple(sorted({block.workload for block in known} - {run.workload for run in having})),
                 varied=varied,
                 experiments=experiments,
@@ -302,29 +306,34 @@ def _find_unsure(plans: Sequence[BlockPlan]) -> Iterator[Caveat]:
 
 
 def _find_unlike_nodes(
-    plan: BlockPlan, facts: Facts, metric: Metric, choice: Mapping[str, str | None]
+    plans: Sequence[BlockPlan], facts: Facts, metric: Metric, choice: Mapping[str, str | None]
 ) -> Iterator[Caveat]:
     """Yield the node that is the farthest from the others of its side, where nodes make most of the variance."""
-    values: list[Floats] = []
-    farthest, text = 0.0, ""
-    for cell in plan.block.cells:
-        of_nodes = {node: runs for node, runs in divide_by_node(cell.runs).items() if facts.has(runs, metric.name)}
-        medians = {node: float(np.median(facts.array(runs, metric.name))) for node, runs in of_nodes.items()}
-        values += [facts.array(runs, metric.name) for runs in of_nodes.values()]
-        for node in medians if len(medians) > 1 else ():
-            others = float(np.median([median for name, median in medians.items() if name != node]))
-            distance = abs(log(medians[node] / others))
-            if distance > farthest:
-                write = in_unit(facts.unit(cell.runs, metric))
-                whose = f"the others of {cell.runs[0].platform}"
-                farthest, text = distance, f"{node} has {write(medians[node])}, {whose} {write(others)}"
-    within = pooled_spread(values)
-    if within and text and 2 * within.cautious**2 < plan.pooled.seen**2:
-        yield Caveat(
-            code="unlike_nodes",
-            text=f"runs of one node scatter by {percent(expm1(within.seen))}: {text}",
-            remedy=f"see `{write_command('compare', {**choice, '--by': 'node'})}`; more runs make no node like another",
-        )
+    farthest, caveat = 0.0, None
+    for plan in plans:
+        values: list[Floats] = []
+        distance, text = 0.0, ""
+        for cell in plan.block.cells:
+            of_nodes = {node: facts.array(runs, metric.name) for node, runs in divide_by_node(cell.runs).items()}
+            medians = {node: float(np.median(figures)) for node, figures in of_nodes.items() if figures.size}
+            values += of_nodes.values()
+            for node in medians if len(medians) > 1 else ():
+                others = float(np.median([median for name, median in medians.items() if name != node]))
+                if abs(log(medians[node] / others)) > distance:
+                    distance, write = abs(log(medians[node] / others)), in_unit(facts.unit(cell.runs, metric))
+                    whose = f"the others of {cell.runs[0].platform}"
+                    text = f"{node} has {write(medians[node])}, {whose} {write(others)}"
+        within = pooled_spread(values)
+        if within and distance > farthest and 2 * within.seen**2 < plan.pooled.seen**2:
+            farthest = distance
+            see = write_command("compare", {**choice, "--by": "node", "--workload": plan.block.workload})
+            caveat = Caveat(
+                code="unlike_nodes",
+                text=f"runs of one node scatter by {percent(expm1(within.seen))}: {text}",
+                remedy=f"see `{see}`; more runs make no node like another",
+            )
+    if caveat:
+        yield caveat
 
 
 def divide_by_node(runs: Sequence[Run]) -> Mapping[str, Sequence[Run]]:
@@ -487,6 +496,22 @@ def divide_by_command(runs: Sequence[Run]) -> dict[Command, Cell]:
         by_command[run.command].append(run)
     ordered = sorted(by_command.items(), key=lambda item: -len(item[1]))
     return {command: Cell(side=shlex.join(command), runs=tuple(members), others={}) for command, members in ordered}
+
+
+def _choose_shared(by_command: Mapping[Command, Cell]) -> Mapping[Command, Cell]:
+    """Return the commands that the platforms of the commonest shared one have in common; all of them: there is none."""
+    for commonest in by_command.values():
+        places = {run.platform for run in commonest.runs}
+        if len(places) > 1:
+            break
+    else:
+        return by_command
+    shared = {}
+    for command, cell in by_command.items():
+        runs = tuple(run for run in cell.runs if run.platform in places)
+        if len({run.platform for run in runs}) > 1:
+            shared[command] = replace(cell, runs=runs)
+    return shared
 
 
 def _block_of(*cells: Cell) -> Block:
