@@ -616,9 +616,12 @@ def _best_sentence(comparison: Comparison, best: Test) -> str:
         hidden = could_hide([test.judgement.shift for test in others])
         return f"{said} without a measurable difference to {baseline}{hidden}."
     how = _how_much(best, replace(metric, better=None))
+    # The best side before it has its options in full.
+    options, values_of = comparison.layout.options
+    that = f"with {values_of[best.baseline.side]}" if options else facet.where(best.baseline.side)
     than = {
-        Verdict.DIFFERS: f"{how} {_than(how)} {facet.where(best.baseline.side)}",
-        Verdict.EQUAL: f"the same as {facet.where(best.baseline.side)} to within {percent(comparison.figures.delta)}",
+        Verdict.DIFFERS: f"{how} {_than(how)} {that}",
+        Verdict.EQUAL: f"the same as {that} to within {percent(comparison.figures.delta)}",
         Verdict.NOT_SHOWN: f"without a measurable difference to {baseline}{could_hide([best.judgement.shift])}",
         Verdict.TOO_FEW: f"but the runs are too few to show a difference to {baseline}",
     }[best.judgement.verdict]
@@ -629,7 +632,7 @@ def _best_sentence(comparison: Comparison, best: Test) -> str:
         worst = max(worse, key=lambda test: abs(test.other.median - test.baseline.median))
         how_worst = f"{_how_much(worst, replace(metric, better=None))} ({interval(worst.judgement.shift)})"
         and_worst = f", and {'lowest' if is_higher else 'highest'} {facet.where(worst.other.side)}, {how_worst}"
-    return f"{first}, {than} ({_evidence(best)}){and_worst}."
+    return f"{first}, {than} ({_evidence(best, with_medians=False)}){and_worst}."
 
 
 def _number(test: Test) -> str:
@@ -638,14 +641,17 @@ def _number(test: Test) -> str:
 
 def _effects(comparison: Comparison) -> str:
     """Return what each option of a sweep changes; those of which no runs could show it together."""
-    few = []
-    said = []
+    few: list[str] = []
+    said: list[str] = []
     given: set[str] = set()
     for facet, tests in comparison.options:
         if all(test.judgement.verdict is Verdict.TOO_FEW for test in tests):
             few.append(facet.option)
         else:
-            said.append(_effect(facet, tests, comparison.figures.primary, given))
+            effect = _effect(facet, tests, comparison.figures.primary, given)
+            # The first one has the verb of all.
+            is_listed = said and all(" instead of " in each for each in said)
+            said.append(effect.replace(" makes it ", ", ", 1) if is_listed else effect)
     if few:
         said.append(f"the runs are too few to show what {' or '.join(few)} changes")
     return "; ".join(said)
@@ -837,9 +843,11 @@ def _place(comparison: Comparison, one: Overall, *, is_highest: bool) -> str:
 def _how_far(comparison: Comparison, one: Overall, shift: Shift) -> tuple[str, str]:
     """Return how far a side is from the baseline, and its evidence; of blocks without one ratio, the range."""
     metric, tests = replace(comparison.figures.primary, better=None), comparison.figures.tests_of(one)
-    is_one_way = len({test.judgement.shift.estimate > 1 for test in tests}) == 1
+    shown = [test for test in tests if test.judgement.verdict is Verdict.DIFFERS]
+    is_one_way = len({test.judgement.shift.estimate > 1 for test in shown}) == 1
     if one.is_shown and is_one_way and _are_far_apart(tests, shift):
-        return _range(tests, metric), ""
+        named = first_few(_name_blocks([test.block for test in shown], comparison.layout))
+        return _range(shown, metric), f" for {named}" if len(shown) < len(tests) else ""
     return _by_ratio(shift.estimate, metric), f" (ratio {ratio(shift.estimate)}, {interval(shift)})"
 
 
@@ -871,15 +879,18 @@ def _judged(metric: Metric, *, rises: bool) -> str:
     return " (better)" if rises is (metric.better is Better.HIGHER) else " (worse)"
 
 
-def _evidence(test: Test) -> str:
-    """Return the evidence of a statement: the other side first, as in the statement and the ratio."""
+def _evidence(test: Test, *, with_medians: bool = True) -> str:
+    """Return the evidence of a statement: the other side first, as in the statement and the ratio.
+
+    Of several sides the table below has the medians.
+    """
     medians = (test.other.median, test.baseline.median)
     write = notation(medians, test.unit).write
     shift = test.judgement.shift
     kind, figure = ("ratio", ratio) if shift.scale is Scale.RATIO else ("difference", significant)
-    return (
-        f"medians {write(medians[0])} and {write(medians[1])}, {kind} {figure(shift.estimate)}, {interval(shift)}, "
-        + (f"{test.pairs:,} pairs of runs" if test.pairs else f"{test.other.runs:,} and {test.baseline.runs:,} runs")
+    both = f"medians {write(medians[0])} and {write(medians[1])}, " if with_medians else ""
+    return f"{both}{kind} {figure(shift.estimate)}, {interval(shift)}, " + (
+        f"{test.pairs:,} pairs of runs" if test.pairs else f"{test.other.runs:,} and {test.baseline.runs:,} runs"
     )
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import NOT_GIVEN, Command
-from gpuagent_collector.runs.cells import Layout, first_few
+from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import JOINT, Facet, can_name, find_facet
 from gpuagent_collector.runs.words import distinguishing
@@ -30,12 +30,11 @@ def say_choice(comparison: Comparison, request: Request) -> str:
 
 
 def say_experiment(experiments: Sequence[tuple[str, int]]) -> str:
-    """Return the reason why the first of the experiments was chosen, and the names of others."""
+    """Return which experiment was chosen, and why; --experiment takes another."""
     (chosen, most), *others = experiments
     alike = 1 + sum(number == most for _, number in others)
-    which = "experiment with the most runs" if alike == 1 else f"newest of {alike} experiments with {most} runs each"
-    names = first_few([name for name, _ in others], most=2)
-    return f"This is {chosen}, the {which}{f'; --experiment NAME takes another: {names}' if names else ''}."
+    which = "with the most runs" if alike == 1 else f"the newest of {alike} with {most} runs each"
+    return f"This is {chosen}, {which}."
 
 
 def compare_what_differs(ask: Ask, request: Request) -> Comparison:

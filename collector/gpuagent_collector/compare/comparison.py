@@ -610,6 +610,10 @@ def compare(ask: Ask, request: Request) -> Comparison:
     # More runs that count no items would show as little.
     needed = None if is_uncounted else find_needed(figures, facts)
     repeats = needed.repeats if needed else None
+    undecided = layout
+    if needed and facet.name == "node":  # more runs are of that workload alone
+        workload = needed.test.block.workload
+        undecided = replace(layout, blocks=tuple(block for block in layout.blocks if block.workload == workload))
     specs = spec_rows(layout, facts)
     cells = [cell for cell in layout.blocks[0].cells if cell.runs] if request.series else []
     charts = CHARTS if request.every_chart else _BRIEF
@@ -643,7 +647,7 @@ def compare(ask: Ask, request: Request) -> Comparison:
         specs=specs,
         caveats=find_caveats(evidence),
         needed=needed,
-        again=_find_again(ask, layout, request, USUAL_REPEATS if is_uncounted else repeats),
+        again=_find_again(ask, undecided, request, USUAL_REPEATS if is_uncounted else repeats),
         courses=tuple(courses),
         parts=load_parts(ask, [run for run in runs if run.run_id in facts.metrics], facts, request.each)
         if request.each

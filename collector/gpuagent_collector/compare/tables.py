@@ -141,10 +141,15 @@ def _verdict_rows(
 ) -> Iterator[Test | Overall | str]:
     """Yield the tests of each two sides, and what all together show; of `several` blocks below the sides' names.
 
-    Where all together rank several sides, these rows are the first.
+    Where all together rank several sides, these rows are the first; else the sides that differ somewhere.
     """
     yield from reversed(ranked)
-    for sides, tests in groups.items():
+
+    def are_behind(sides: tuple[str, str]) -> bool:
+        return all(test.judgement.verdict is not Verdict.DIFFERS for test in groups[sides])
+
+    for sides in groups if ranked else sorted(groups, key=are_behind):
+        tests = groups[sides]
         if several:
             yield _name_both(comparison.layout.facet, *sides)
         yield from tests

@@ -248,7 +248,7 @@ def test_a_sweep_beside_other_runs_of_its_workload_is_compared_alone(store: Synt
     found = compare_what_differs(store.ask, Request())
     assert (found.request.by, found.request.experiment) == ("parameter:batch_size", "e")
     assert found.layout.sides == ("32", "64")
-    assert say_choice(found, Request()) == "This is e, the experiment with the most runs."
+    assert say_choice(found, Request()) == "This is e, with the most runs."
 
 
 def test_of_experiments_as_large_the_newest_is_compared_and_the_others_are_named(store: SyntheticStore) -> None:
@@ -258,8 +258,7 @@ def test_of_experiments_as_large_the_newest_is_compared_and_the_others_are_named
         own = {"workload": "train.py", "parameters": {}, "command": command}
         store.next_run(node, **own, experiment=experiment, sampled=False)
     said = say_choice(compare_what_differs(store.ask, Request()), Request())
-    assert said.startswith("This is f, the newest of 2 experiments")
-    assert said.endswith(" --experiment NAME takes another: e.")
+    assert said == "This is f, the newest of 2 with 6 runs each."
 
 
 @pytest.mark.parametrize("platforms", [("lab", "lab"), ("lab", "cloud")])
@@ -546,24 +545,54 @@ def test_runs_on_platforms_without_a_common_node_are_planned_as_compare_tests_th
     assert block.matched is not is_apart
 
 
-def add_nodes_of_sites(store: SyntheticStore, odd: float) -> None:
+def add_nodes_of_sites(
+    store: SyntheticStore, odd: float, workload: str = "vgg16", repeats: int = 4, scatter: float = 0.01
+) -> None:
     """Add runs on two nodes each of two platforms, of which one has `odd` times the throughput of the others."""
     for hostname, site in (("ash", "lab"), ("elm", "lab"), ("oak", "cloud"), ("yew", "cloud")):
         node = store.node(hostname, site)
-        for repeat in range(1, 5):
-            rate = 1000.0 * (odd if hostname == "yew" else 1.0) * store.chance.gauss(1, 0.01)
-            store.next_run(node, workload="vgg16", experiment="e", repeat=repeat, sampled=False, throughput=rate)
+        for repeat in range(1, repeats + 1):
+            rate = 1000.0 * (odd if hostname == "yew" else 1.0) * store.chance.gauss(1, scatter)
+            store.next_run(node, workload=workload, experiment="e", repeat=repeat, sampled=False, throughput=rate)
+
+
+@pytest.mark.parametrize("repeats", [7, 2])
+def test_over_workloads_the_odd_node_is_as_far_off_as_was_shown_or_run_more_often(
+    store: SyntheticStore, repeats: int
+) -> None:
+    add_nodes_of_sites(store, 0.97, workload="mnist", repeats=repeats, scatter=0.05)
+    add_nodes_of_sites(store, 0.7, repeats=repeats)
+    found = compared(store, by="node")
+    if repeats > 2:
+        assert " lower than on ash for vgg16" in answer(found)
+        return
+    assert found.needed
+    nodes = "--on node=ash --on node=elm --on node=oak --on node=yew --all"
+    assert find_next(found) == f"collector launch vgg16 {nodes} --repeat {found.needed.repeats} --wait"
+
+
+def test_platforms_without_the_commonest_commands_make_no_new_runs(store: SyntheticStore) -> None:
+    for hostname, site, rates in (("ash", "lab", "111122"), ("oak", "cloud", "11122"), ("yew", "edge", "33")):
+        node = store.node(hostname, site)
+        for rate in rates:
+            run_program(store, node, "--lr", rate, experiment=None, throughput=1000.0 * store.chance.gauss(1, 0.01))
+    planned = plan.render(plan_repeats(store.ask, Question()))
+    assert "runs of each command on each of cloud and lab, which show" in planned.text
+    assert "yew" not in str(planned.next)
 
 
 @pytest.mark.parametrize("odd", [1.0, 0.7])
 def test_of_several_nodes_a_side_a_plan_names_the_one_that_is_unlike_the_others(
     store: SyntheticStore, odd: float
 ) -> None:
+    # Also where another workload is the first.
+    add_nodes_of_sites(store, 1.0, workload="mnist", repeats=6)
     add_nodes_of_sites(store, odd)
     planned = plan_repeats(store.ask, Question())
     found = {each.code: each.text for each in planned.caveats}
     assert ("unlike_nodes" in found) is (odd < 1)
-    assert "runs on all nodes of a side scatter by " in plan.answer(planned)
+    assert [block.block.workload for block in planned.blocks] == ["mnist", "vgg16"]
+    assert "runs on all nodes of a side" in plan.answer(plan_repeats(store.ask, Question(workload="vgg16")))
     # Of two nodes either one is unlike the other.
     assert odd == 1 or {"ash", "elm"}.isdisjoint(found["unlike_nodes"].split())
 
@@ -578,7 +607,16 @@ def test_equal_runs_scatter_by_the_clock_of_their_lines(store: SyntheticStore) -
     assert block.least_effect(100, Question()) == block.clock_step
     (need, _) = with_needs(block, Question(effects=(block.clock_step / 2,))).needs
     assert set(need.as_seen) == {None}
-    assert plan.render(plan_repeats(store.ask, Question(effects=(block.clock_step / 2,)))).next is None
+    planned = plan.render(plan_repeats(store.ask, Question(effects=(block.clock_step / 2,))))
+    assert " 20 " in (planned.next or "")
+
+
+def test_a_difference_that_no_runs_in_reach_show_has_no_command(store: SyntheticStore) -> None:
+    node = store.node("alder", "lab")
+    for number in range(7):
+        store.next_run(node, workload="vgg16", throughput=1000.0 + 20 * number)
+    assert plan.render(plan_repeats(store.ask, Question(effects=(0.001,)))).next is None
+    assert plan.render(plan_repeats(store.ask, Question(effects=(0.1,)))).next
 
 
 def test_a_ladder_changes_one_argument_after_the_other(store: SyntheticStore) -> None:
