@@ -338,12 +338,13 @@ def _first(peers: Peers) -> str:
         return f"{place} has no peers."
     several = len(first.peers) > 1
     others = f"{len(first.peers)} peers{_on_other_platforms(peers)}"
+    every = f"all {others}".replace("all 2 ", "both ")
     among = f"higher than {significant(first.percentile, 2)} % of {others}"
     if not several:
         among = f"equal to {_only_peer(peers)}"
     for is_beyond, word in ((first.value > max(first.peers), "higher"), (first.value < min(first.peers), "lower")):
         if is_beyond:
-            among = f"{word} than {f'all {others}' if several else _only_peer(peers)}"
+            among = f"{word} than {every if several else _only_peer(peers)}"
     verdict = {
         None: "which are too few for a range" if several else "too few for a range",
         False: "inside the range of most of them",

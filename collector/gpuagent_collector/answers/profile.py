@@ -1,7 +1,7 @@
 """`collector profile`: the operators and kernels that take a step's time."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
@@ -76,6 +76,19 @@ class Study:
     parts: tuple[PartTimes, ...] = ()
 
 
+def _find_run(name: str, runs: Sequence[Run], traced: Collection[str]) -> str:
+    """Return the run of this name, or the newest run of a workload that has a trace."""
+    of_workload = [run.run_id for run in runs if run.workload == name]
+    newest = [run_id for run_id in of_workload if run_id in traced]
+    if any(run.run_id == name for run in runs):
+        return name
+    if newest:
+        return newest[-1]
+    if of_workload:
+        raise GpuAgentError(f"no run of {name} has a trace: {HOW_TO_TRACE}")
+    raise MisuseError(f"{name} is no run, workload or platform; `{write_command('runs', {})}` lists runs")
+
+
 def study_profile(
     ask: Ask,
     *,
@@ -89,7 +102,8 @@ def study_profile(
 
     Args:
         ask: runs a query on the store.
-        values: one or two runs, or with `by` values of that facet, each of which stands for its median run.
+        values: one or two runs, of a workload its newest with a trace, or with `by` values of that facet, each of which
+            stands for its median run.
         by: name of the facet; None: values are runs, or else platforms.
         workload, experiment: only runs of these; None: all.
         each: the parts of the runs whose operations are shown too; None: none.
@@ -107,16 +121,7 @@ def study_profile(
     if by is not None or are_platforms:
         return _study_medians(ask, runs, facet, values, each)
     traced = traced_runs(ask)
-    for run_id in values:
-        if run_id not in by_id:
-            known = f"is no run and no platform; `{write_command('runs', {})}` lists runs"
-            of_workload = [run.run_id for run in runs if run.workload == run_id]
-            if of_workload and traced.isdisjoint(of_workload):
-                raise GpuAgentError(f"no run of {run_id} has a trace: {HOW_TO_TRACE}")
-            if of_workload:
-                newest = [one for one in of_workload if one in traced][-1]
-                known = f"is a workload; its newest run with a trace: `{write_command('profile', {}, newest)}`"
-            raise MisuseError(f"{run_id} {known}")
+    values = [_find_run(name, runs, traced) for name in values]
     for run_id in values:
         if run_id not in traced:
             raise GpuAgentError(f"the run {run_id} has no trace: {why_not_traced(ask, run_id) or HOW_TO_TRACE}")
@@ -339,20 +344,20 @@ def answer_profile(ask: Ask, *, top: int, **asked: Any) -> Answer:
     """Answer the command; `asked` as for `study_profile`."""
     if not asked["by"] and (asked["workload"] or asked["experiment"]):
         raise MisuseError("--workload and --experiment need --by; leave them out for named runs")
-    if not asked["values"]:
-        raise MisuseError(_name_newest(ask))
+    if not (asked["values"] or asked["by"]):
+        asked["values"] = (_find_newest(ask),)
     study = study_profile(ask, **asked)
     return replace(render(study, top=top), next=_next(study, asked))
 
 
-def _name_newest(ask: Ask) -> str:
-    """Return what to name where nothing is named: the newest run with a trace, or how to make one."""
+def _find_newest(ask: Ask) -> str:
+    """Return the newest run with a trace; raise GpuAgentError with how to make one where there is none."""
     traced = traced_runs(ask)
     runs = [run for run in find_runs(ask, find_facet("platform"), workload=None, experiment=None) if run.started_at]
     newest = max((run for run in runs if run.run_id in traced), key=attrgetter("started_at"), default=None)
     if newest is None:
-        return f"no run has a trace: {HOW_TO_TRACE}"
-    return f"name a run, or two to compare; the newest with a trace: `{write_command('profile', {}, newest.run_id)}`"
+        raise GpuAgentError(f"no run has a trace: {HOW_TO_TRACE}")
+    return newest.run_id
 
 
 def _next(study: Study, asked: Mapping[str, Any]) -> str:

@@ -186,7 +186,8 @@ def plan_ladder(ask: Ask, request: Request) -> Ladder:
                 f"{both} differ in {what}, so there is nothing to separate; `collector compare` shows by how much"
             )
         named = ", ".join(each.title for each in fixed)
-        remedy = "exchange the nodes, or ask `collector compare` by how much they differ"
+        compared = write_command("compare", request.choice, sides=request.values)
+        remedy = f"exchange the nodes, or ask `{compared}` by how much they differ"
         raise GpuAgentError(f"{both} differ only in what an experiment cannot change: {named}; {remedy}")
     return Ladder(
         comparison=comparison,

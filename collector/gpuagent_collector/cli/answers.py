@@ -787,7 +787,8 @@ ANSWERS: Mapping[str, AnswerCommand] = {
     ),
     "profile": AnswerCommand(
         details="""
-        OTHER is a run to compare RUN with. With --by, each side is the run of median throughput among
+        RUN may be a workload, which is its newest run with a trace; without it, it is the newest run of all.
+        OTHER is a run to compare it with. With --by, each side is the run of median throughput among
         traced runs that agree in everything else. FACET is one of those of `collector compare --help`. Runs on
         a GPU take a short trace of kernels; `gpuagent run --profile` traces operators too.
         """,
@@ -798,7 +799,7 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         ),
         function="answers.profile:answer_profile",
         options=(
-            click.argument("values", nargs=-1, metavar="RUN [OTHER]"),
+            click.argument("values", nargs=-1, metavar="[RUN [OTHER]]"),
             _facet(
                 "--by",
                 callback=check_facet,

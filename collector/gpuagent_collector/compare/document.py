@@ -162,7 +162,8 @@ def find_next(comparison: Comparison, *, reported: bool = False) -> str | None:
     """
     request, layout = comparison.request, comparison.layout
     verdicts = {test.judgement.verdict for test in comparison.figures.tests}
-    workload = layout.blocks[0].workload
+    differing = [test.block.workload for test in comparison.figures.tests if test.judgement.verdict is Verdict.DIFFERS]
+    workload = differing[0] if differing else layout.blocks[0].workload
     if layout.facet.describes and len(layout.sides) > 1:
         runs = Counter(run.workload for run in layout.runs)
         return write_command("compare", {**request.choice, "--by": None, "--workload": max(runs, key=runs.__getitem__)})

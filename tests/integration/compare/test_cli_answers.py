@@ -153,7 +153,7 @@ assert not {"scipy", "plotext", "pyarrow.compute", "pyarrow.parquet"} & set(sys.
         ("plan gcn", 1, "throughput two"),
         ("show laptop lab", 2, "compare laptop"),
         ("show gcn-1 gcn-2", 2, "compare gcn-1"),
-        ("profile mnist", 2, "mnist is a workload; its newest run with a trace"),
+        ("profile bert", 2, "bert is no run, workload or platform"),
         ("plan vgg16", 2, "vgg16; gcn, mnist"),
         ("plan --metric gpu_idle_percent", 1, "gpu_idle_percent"),
         ("plan --where 'repeat = '", 2, "--where: syntax"),

@@ -191,27 +191,25 @@ def test_one_of_several_workloads_has_to_be_named(store: SyntheticStore, node: N
         study(store, "lab", by="platform")
 
 
-def test_without_a_name_the_newest_run_with_a_trace_is_named(store: SyntheticStore, node: Node) -> None:
+def test_without_a_name_the_newest_run_with_a_trace_is_shown(store: SyntheticStore, node: Node) -> None:
     asked: dict[str, Any] = {"by": None, "workload": None, "experiment": None, "each": None}
     store.next_run(node)
-    with pytest.raises(MisuseError, match="no run has a trace"):
+    with pytest.raises(GpuAgentError, match="no run has a trace"):
         answer_profile(store.ask, top=5, values=(), **asked)
     add_traced(store, node, [kernel("gemm", 4.0)])
     traced = store.rows["op_times"][0]["run_id"]
     store.next_run(node)
-    with pytest.raises(MisuseError, match=f"`collector profile {traced}`"):
-        answer_profile(store.ask, top=5, values=(), **asked)
+    assert answer_profile(store.ask, top=5, values=(), **asked).heading == f"Profile: {traced}"
 
 
-def test_a_workload_in_place_of_a_run_names_a_run_that_has_a_trace(store: SyntheticStore, node: Node) -> None:
+def test_a_workload_in_place_of_a_run_is_its_newest_run_with_a_trace(store: SyntheticStore, node: Node) -> None:
     store.next_run(node)
     with pytest.raises(GpuAgentError, match=r"no run of mnist has a trace: .*`gpuagent run --profile`"):
         study(store, "mnist")
     add_traced(store, node, [kernel("gemm", 4.0)])
     traced = store.rows["op_times"][0]["run_id"]
     store.next_run(node)
-    with pytest.raises(MisuseError, match=f"`collector profile {traced}`"):
-        study(store, "mnist")
+    assert [side.run.run_id for side in study(store, "mnist").sides] == [traced]
 
 
 def test_a_run_without_a_trace_says_why_or_how_to_get_one(store: SyntheticStore, node: Node) -> None:

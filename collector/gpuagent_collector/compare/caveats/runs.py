@@ -264,7 +264,7 @@ def not_interleaved(evidence: Evidence) -> Iterator[Caveat]:
         yield Caveat(
             code="not_interleaved",
             text="runs before and after an event cannot take turns: whatever else changed then may be the difference",
-            remedy="look at nodes without the event, `collector history`, and what else differs below",
+            remedy="look at nodes without the event, `collector history`, and at what else differs (--all)",
         )
         return
     tested = {id(test.block): test.block for test in evidence.figures.tests}
