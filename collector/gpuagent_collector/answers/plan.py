@@ -22,6 +22,7 @@ from gpuagent_collector.answers.plan_needs import (
     Plan,
     Question,
     divide_by_command,
+    divide_shared,
     of_one_place,
     plan_repeats,
     with_needs,
@@ -108,7 +109,7 @@ def _count_commands(plan: Plan) -> list[int]:
 
 
 def _commands_of(block: Block, plan: Plan) -> Sequence[Command]:
-    return plan.commands if block is plan.blocks[0].block else tuple(divide_by_command(block.runs))
+    return plan.commands if block is plan.blocks[0].block else tuple(divide_shared(block.runs))
 
 
 def render(plan: Plan) -> Answer:
@@ -183,10 +184,10 @@ def _is_beyond_reach(plan: Plan) -> bool:
 
 
 def _find_newest(plan: Plan) -> Mapping[str | None, Sequence[Run]]:
-    """Return the runs of the commonest command on each platform, of its newest experiment."""
+    """Return the runs of the commonest command on each platform of the new runs, of its newest experiment."""
     runs = plan.blocks[0].block.runs
-    newest: dict[str | None, list[Run]] = {run.platform: [] for run in runs}
-    of_command = [run for run in runs if run.command == plan.commands[0]]
+    newest: dict[str | None, list[Run]] = {name: [] for name in plan.recorded.platforms}
+    of_command = [run for run in runs if run.command == plan.commands[0] and run.platform in newest]
     for run in sorted(of_command, key=lambda run: run.started_at or datetime.min, reverse=True):  # noqa: DTZ901
         found = newest[run.platform]
         if not found or found[0].experiment == run.experiment:
@@ -296,12 +297,10 @@ def _rounds(plan: Plan) -> int:
 
 
 def _rounds_of(needs: Sequence[Need], question: Question) -> int:
-    repeats = [need.as_seen[0] for need in needs]
-    only = repeats[0] if len(question.effects) == 1 else None
-    if question.looks:
+    repeats = [need.as_seen[0] for need in needs if need.effect is not None]
+    only = repeats[0] if len(repeats) == 1 else None
+    if only or question.looks:
         return max((only or 0, *question.looks))
-    if len(question.effects) == 1:
-        return only or _REPEATS[-1]
     return next((each for each in repeats if each and each <= _REPEATS[-1]), _REPEATS[-1])
 
 
@@ -420,8 +419,8 @@ def _range_sentence(plan: Plan, title: str) -> str:
     """Return the least and the largest difference that the usual repeats show of a setting."""
     ends, repeats = [], max((USUAL_REPEATS, *plan.question.looks))
     sure = [each for each in plan.blocks if each.spread.freedom >= LEAST_FREEDOM]
-    ordered = sorted(sure or plan.blocks, key=lambda each: each.least_effect(repeats, plan.question) or inf)
-    least = f"least of those with {LEAST_FREEDOM + 1} runs or more" if 0 < len(sure) < len(plan.blocks) else "least"
+    ordered = sorted(sure if sure[1:] else plan.blocks, key=lambda each: each.least_effect(repeats, plan.question) or inf)
+    least = f"least of those with {LEAST_FREEDOM + 1} runs or more" if 1 < len(sure) < len(plan.blocks) else "least"
     for block, which in ((ordered[0], least), (ordered[-1], "most")):
         effect = block.least_effect(repeats, plan.question)
         shown = "none" if effect is None else f"{_share(effect)} or more"
@@ -458,7 +457,7 @@ def _spoken_needs(block: BlockPlan, question: Question) -> str:
         less = " or less" if len(beyond) > 1 else ""
         takes.append(f"more than {MOST_REPEATS} for {percent(max(beyond))}{less}")
         if not found[1:] and (least := block.least_effect(MOST_REPEATS, question)):
-            takes[0] += f", as {MOST_REPEATS} show {_share(least)} or more"
+            takes.append(f"as {MOST_REPEATS} show {_share(least)} or more")
     takes[:1] = [first.replace(" for ", " runs a side for ") for first in takes[:1]]
     said = f" It takes {', '.join(takes)} ({_say_given(question)})." if takes else ""
     if hidden:

@@ -198,20 +198,18 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
             every = [run for plan in plans for run in plan.block.runs]
             # Runs of other commands may lack the metric.
             first = list(compress(plans[0].block.runs, ~np.isnan(facts.column(plans[0].block.runs, metric.name))))
-            by_command = divide_by_command(first)
+            by_command = divide_shared(first)
             is_usual = question.metric is None and metric.name == "throughput"
             # Of several platforms each command is compared with itself.
             is_one = len({run.platform for run in first}) == 1
             if is_usual and is_one and is_work_unlike(_block_of(*by_command.values()), facts):
                 unlike = [say_other_steps(first, are_durations=True)]
                 continue  # as a comparison of them does
-            undecided = _find_undecided(by_command, facts, metric, question.level()) if is_one else ()
-            again_by_command = by_command if is_one else _choose_shared(by_command)
             having = compress(succeeded, ~np.isnan(facts.column(succeeded, metric.name)))
-            again = [run for cell in again_by_command.values() for run in cell.runs]
-            for plan in plans[1:]:
-                again += compress(plan.block.runs, ~np.isnan(facts.column(plan.block.runs, metric.name)))
-            recorded = find_recorded(ask, [run.run_id for run in of_one_place(again)])
+            others = [cell for plan in plans[1:] for cell in divide_shared(plan.block.runs).values()]
+            again = [run for cell in (*by_command.values(), *others) for run in cell.runs]
+            having_it = compress(again, ~np.isnan(facts.column(again, metric.name)))
+            recorded = find_recorded(ask, [run.run_id for run in of_one_place(list(having_it))])
             caveats = [
                 *unlike,
                 *_find_unlike_nodes(plans, facts, metric, question.words),
@@ -224,8 +222,8 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
                 blocks=tuple(plans),
                 recorded=recorded if question.looks or question.effects[1:] else replace(recorded, rule=""),
                 caveats=tuple(caveats),
-                commands=tuple(again_by_command),
-                undecided=undecided,
+                commands=tuple(by_command),
+                undecided=_find_undecided(by_command, facts, metric, question.level()) if is_one else (),
                 lacking=tuple(sorted({block.workload for block in known} - {run.workload for run in having})),
                 varied=varied,
                 experiments=experiments,
@@ -309,35 +307,35 @@ def _find_unlike_nodes(
     plans: Sequence[BlockPlan], facts: Facts, metric: Metric, choice: Mapping[str, str | None]
 ) -> Iterator[Caveat]:
     """Yield the node that is the farthest from the others of its side, where nodes make most of the variance."""
-    farthest, caveat = 0.0, None
+    found: list[tuple[float, str, float, str]] = []
     for plan in plans:
         values: list[Floats] = []
-        distance, text = 0.0, ""
+        apart: list[tuple[float, str]] = []
         for cell in plan.block.cells:
-            of_nodes = {node: facts.array(runs, metric.name) for node, runs in divide_by_node(cell.runs).items()}
+            of_nodes = {node: facts.array(runs, metric.name) for node, runs in _divide_by_node(cell.runs).items()}
             medians = {node: float(np.median(figures)) for node, figures in of_nodes.items() if figures.size}
             values += of_nodes.values()
             for node in medians if len(medians) > 1 else ():
-                others = float(np.median([median for name, median in medians.items() if name != node]))
-                if abs(log(medians[node] / others)) > distance:
-                    distance, write = abs(log(medians[node] / others)), in_unit(facts.unit(cell.runs, metric))
-                    whose = f"the others of {cell.runs[0].platform}"
-                    text = f"{node} has {write(medians[node])}, {whose} {write(others)}"
+                names = [name for name in medians if name != node]
+                others = float(np.median([medians[name] for name in names]))
+                write = in_unit(facts.unit(cell.runs, metric))
+                whose = f"the others of {cell.runs[0].platform}" if names[1:] else names[0]
+                text = f"{node} has {write(medians[node])}, {whose} {write(others)}"
+                apart.append((abs(log(medians[node] / others)), text))
         within = pooled_spread(values)
-        if within and distance > farthest and 2 * within.seen**2 < plan.pooled.seen**2:
-            farthest = distance
-            see = write_command("compare", {**choice, "--by": "node", "--workload": plan.block.workload})
-            caveat = Caveat(
-                code="unlike_nodes",
-                text=f"runs of one node scatter by {percent(expm1(within.seen))}: {text}",
-                remedy=f"see `{see}`; more runs make no node like another",
-            )
-    if caveat:
-        yield caveat
+        if apart and within and not plan.clock_step and 2 * within.seen**2 < plan.pooled.seen**2:
+            found.append((*max(apart), within.seen, plan.block.workload))
+    if found:
+        _, text, scatter, workload = max(found)
+        see = write_command("compare", {**choice, "--by": "node", "--workload": workload})
+        yield Caveat(
+            code="unlike_nodes",
+            text=f"runs of one node scatter by {percent(expm1(scatter))}: {text}",
+            remedy=f"see `{see}`; more runs do not make nodes alike",
+        )
 
 
-def divide_by_node(runs: Sequence[Run]) -> Mapping[str, Sequence[Run]]:
-    """Return the runs of each node, or of the nodes of a run, by their names."""
+def _divide_by_node(runs: Sequence[Run]) -> Mapping[str, Sequence[Run]]:
     by_node: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         by_node[run.nodes or "unknown"].append(run)
@@ -498,20 +496,23 @@ def divide_by_command(runs: Sequence[Run]) -> dict[Command, Cell]:
     return {command: Cell(side=shlex.join(command), runs=tuple(members), others={}) for command, members in ordered}
 
 
-def _choose_shared(by_command: Mapping[Command, Cell]) -> Mapping[Command, Cell]:
-    """Return the commands that the platforms of the commonest shared one have in common; all of them: there is none."""
+def divide_shared(runs: Sequence[Run]) -> Mapping[Command, Cell]:
+    """Return the runs of each command that platforms share, the commonest first; of all commands: they share none.
+
+    The platforms are those of the commonest shared command.
+    """
+    by_command = divide_by_command(runs)
     for commonest in by_command.values():
         places = {run.platform for run in commonest.runs}
         if len(places) > 1:
             break
     else:
         return by_command
-    shared = {}
-    for command, cell in by_command.items():
-        runs = tuple(run for run in cell.runs if run.platform in places)
-        if len({run.platform for run in runs}) > 1:
-            shared[command] = replace(cell, runs=runs)
-    return shared
+    return {
+        command: cell
+        for command, cell in divide_by_command([run for run in runs if run.platform in places]).items()
+        if len({run.platform for run in cell.runs}) > 1
+    }
 
 
 def _block_of(*cells: Cell) -> Block:
