@@ -579,6 +579,37 @@ def test_platforms_without_the_commonest_commands_make_no_new_runs(store: Synthe
     planned = plan.render(plan_repeats(store.ask, Question()))
     assert "runs of each command on each of cloud and lab, which show" in planned.text
     assert "yew" not in str(planned.next)
+    # Also of another workload.
+    for hostname, rate in product(("ash", "oak", "yew"), "44"):
+        node = store.node(hostname, {"ash": "lab", "oak": "cloud", "yew": "edge"}[hostname])
+        lr = "5" if hostname == "yew" else rate
+        run_program(store, node, "--lr", lr, workload="eval.py", throughput=1000.0 * store.chance.gauss(1, 0.01))
+    written = plan.write_experiment(store.ask, plan_repeats(store.ask, Question()))
+    assert '"--lr", "4"' in written
+    assert '"--lr", "5"' not in written
+
+
+def test_platforms_that_have_runs_enough_are_compared_beside_one_without_their_command(store: SyntheticStore) -> None:
+    for hostname, site, rates in (
+        (os.uname().nodename, "lab", "11111111"),
+        ("oak", "cloud", "11111111"),
+        ("yew", "edge", "33"),
+    ):
+        node = store.node(hostname, site)
+        for rate in rates:
+            run_program(store, node, "--lr", rate, throughput=1000.0 * store.chance.gauss(1, 0.01))
+    planned = plan.render(plan_repeats(store.ask, Question(effects=(0.05,))))
+    assert str(planned.next).startswith("collector compare ")
+
+
+def test_nodes_that_a_clock_does_not_separate_are_alike(store: SyntheticStore) -> None:
+    for site, rate in product(("lab", "cloud"), (1000.0, 1000.00001)):
+        node = store.node(f"{site}-{rate}", site)
+        for _ in range(4):
+            store.next_run(node, workload="vgg16", experiment="e", throughput=rate)
+    planned = plan_repeats(store.ask, Question())
+    assert planned.blocks[0].clock_step
+    assert "unlike_nodes" not in {each.code for each in planned.caveats}
 
 
 @pytest.mark.parametrize("odd", [1.0, 0.7])
