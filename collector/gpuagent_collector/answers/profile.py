@@ -4,7 +4,6 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 from gpuagent_collector.answers.profile_data import (
@@ -76,17 +75,15 @@ class Study:
     parts: tuple[PartTimes, ...] = ()
 
 
-def _find_run(name: str, runs: Sequence[Run], traced: Collection[str]) -> str:
-    """Return the run of this name, or the newest run of a workload that has a trace."""
-    of_workload = [run.run_id for run in runs if run.workload == name]
+def _find_newest(workload: str | None, runs: Sequence[Run], traced: Collection[str]) -> str:
+    """Return the newest run of a workload that has a trace; None: of any workload."""
+    of_workload = [run.run_id for run in runs if workload in (None, run.workload)]
+    if workload and not of_workload:
+        raise MisuseError(f"{workload} is no run, workload or platform; `{write_command('runs', {})}` lists runs")
     newest = [run_id for run_id in of_workload if run_id in traced]
-    if any(run.run_id == name for run in runs):
-        return name
-    if newest:
-        return newest[-1]
-    if of_workload:
-        raise GpuAgentError(f"no run of {name} has a trace: {HOW_TO_TRACE}")
-    raise MisuseError(f"{name} is no run, workload or platform; `{write_command('runs', {})}` lists runs")
+    if not newest:
+        raise GpuAgentError(f"no run{f' of {workload}' if workload else ''} has a trace: {HOW_TO_TRACE}")
+    return newest[-1]
 
 
 def study_profile(
@@ -103,7 +100,7 @@ def study_profile(
     Args:
         ask: runs a query on the store.
         values: one or two runs, of a workload its newest with a trace, or with `by` values of that facet, each of which
-            stands for its median run.
+            stands for its median run; none: the newest run with a trace.
         by: name of the facet; None: values are runs, or else platforms.
         workload, experiment: only runs of these; None: all.
         each: the parts of the runs whose operations are shown too; None: none.
@@ -112,16 +109,18 @@ def study_profile(
         MisuseError: a run, facet, value, workload or experiment is unknown, or more than two values are given.
         GpuAgentError: there is no trace to show; with how to get one.
     """
-    if not 1 <= len(values) <= 2 or len(set(values)) < len(values):
-        raise MisuseError("name one run, or two different ones: `collector profile A B`")
     facet = find_facet(by or "platform")
     runs = find_runs(ask, facet, workload=workload, experiment=experiment)
     by_id = {run.run_id: run for run in runs}
-    are_platforms = by_id.keys().isdisjoint(values) and {run.side for run in runs}.issuperset(values)
+    are_platforms = bool(values) and {run.side for run in runs}.difference(by_id).issuperset(values)
+    traced = traced_runs(ask)
+    if by is None and not are_platforms:
+        names = [name if name in by_id else _find_newest(name, runs, traced) for name in values]
+        values = names or [_find_newest(None, runs, traced)]
+    if not 1 <= len(values) <= 2 or len(set(values)) < len(values):
+        raise MisuseError(f"name one of the {facet.plural if by else 'runs'}, or two different ones")
     if by is not None or are_platforms:
         return _study_medians(ask, runs, facet, values, each)
-    traced = traced_runs(ask)
-    values = [_find_run(name, runs, traced) for name in values]
     for run_id in values:
         if run_id not in traced:
             raise GpuAgentError(f"the run {run_id} has no trace: {why_not_traced(ask, run_id) or HOW_TO_TRACE}")
@@ -344,20 +343,8 @@ def answer_profile(ask: Ask, *, top: int, **asked: Any) -> Answer:
     """Answer the command; `asked` as for `study_profile`."""
     if not asked["by"] and (asked["workload"] or asked["experiment"]):
         raise MisuseError("--workload and --experiment need --by; leave them out for named runs")
-    if not (asked["values"] or asked["by"]):
-        asked["values"] = (_find_newest(ask),)
     study = study_profile(ask, **asked)
     return replace(render(study, top=top), next=_next(study, asked))
-
-
-def _find_newest(ask: Ask) -> str:
-    """Return the newest run with a trace; raise GpuAgentError with how to make one where there is none."""
-    traced = traced_runs(ask)
-    runs = [run for run in find_runs(ask, find_facet("platform"), workload=None, experiment=None) if run.started_at]
-    newest = max((run for run in runs if run.run_id in traced), key=attrgetter("started_at"), default=None)
-    if newest is None:
-        raise GpuAgentError(f"no run has a trace: {HOW_TO_TRACE}")
-    return newest.run_id
 
 
 def _next(study: Study, asked: Mapping[str, Any]) -> str:

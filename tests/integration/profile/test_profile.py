@@ -210,6 +210,8 @@ def test_a_workload_in_place_of_a_run_is_its_newest_run_with_a_trace(store: Synt
     traced = store.rows["op_times"][0]["run_id"]
     store.next_run(node)
     assert [side.run.run_id for side in study(store, "mnist").sides] == [traced]
+    with pytest.raises(MisuseError, match="two different ones"):  # and not the run beside itself
+        study(store, "mnist", traced)
 
 
 def test_a_run_without_a_trace_says_why_or_how_to_get_one(store: SyntheticStore, node: Node) -> None:
