@@ -41,6 +41,7 @@ from gpuagent_collector.runs.words import join_words, name_file, percent, quote,
 from gpuagent_collector.statistics.repeats import MOST_REPEATS, POWERS
 from gpuagent_common.errors import MisuseError
 from gpuagent_common.looks import read_rule
+from gpuagent_common.program_name import read_options
 from gpuagent_common.text import counted, harmless
 
 # More are counted in a sentence.
@@ -234,8 +235,10 @@ def write_experiment(ask: Ask, plan: Plan) -> str:
     }
     if plan.question.looks:
         head["until"] = read_rule(plan.recorded.rule)[0]
-    lines = [f"{name}: {json.dumps(value)}" for name, value in head.items() if value]
     entries = [entry for each in plan.blocks for entry in _entries(ask, each.block, plan)]
+    if plan.question.metric is None and any(entry.get("items_per_step") for entry in entries):
+        head["metric"] = "throughput"
+    lines = [f"{name}: {json.dumps(value)}" for name, value in head.items() if value]
     answers = ["compare"]
     if plan.recorded.nodes[1:] and not plan.recorded.platforms[1:]:
         answers = ["compare --by node"]
@@ -248,13 +251,18 @@ def write_experiment(ask: Ask, plan: Plan) -> str:
 def _entries(ask: Ask, block: Block, plan: Plan) -> Iterator[dict[str, Any]]:
     """Yield the entry of each command of a workload, or that of a built-in one."""
     by_command = divide_by_command(of_one_place(block.runs))
-    for command in _choose_commands([each for each in _commands_of(block, plan) if each in by_command], plan):
+    chosen = _choose_commands([each for each in _commands_of(block, plan) if each in by_command], plan)
+    of_chosen = find_recorded(ask, [run.run_id for command in chosen for run in by_command[command].runs])
+    for command in chosen:
         runs = by_command[command].runs
         recorded = find_recorded(ask, [run.run_id for run in runs])
         known = {name.replace("_", "-"): value for name, value in block.parameters.items() if value is not None}
         what: dict[str, Any] = {"workload": block.workload, "parameters": recorded.given or known}
         if command:
-            what = {"name": block.workload, "command": list(command), **recorded.steps}
+            # Of steps that were not counted, an option may have the items.
+            size = dict(read_options(command)).get(str(of_chosen.steps.get("items_per_step")), "")
+            items = {"items_per_step": int(size)} if size.isdigit() else {}
+            what = {"name": block.workload, "command": list(command), **items, **recorded.steps}
         if recorded.inputs:
             what["input"] = recorded.inputs[0]
         given = zip(recorded.limits[::2], recorded.limits[1::2], strict=True)
@@ -419,8 +427,9 @@ def _range_sentence(plan: Plan, title: str) -> str:
     """Return the least and the largest difference that the usual repeats show of a setting."""
     ends, repeats = [], max((USUAL_REPEATS, *plan.question.looks))
     sure = [each for each in plan.blocks if each.spread.freedom >= LEAST_FREEDOM]
-    ordered = sorted(sure if sure[1:] else plan.blocks, key=lambda each: each.least_effect(repeats, plan.question) or inf)
-    least = f"least of those with {LEAST_FREEDOM + 1} runs or more" if 1 < len(sure) < len(plan.blocks) else "least"
+    known = sure if 1 < len(sure) < len(plan.blocks) else plan.blocks
+    ordered = sorted(known, key=lambda each: each.least_effect(repeats, plan.question) or inf)
+    least = f"least of those with {LEAST_FREEDOM + 1} runs or more" if known is sure else "least"
     for block, which in ((ordered[0], least), (ordered[-1], "most")):
         effect = block.least_effect(repeats, plan.question)
         shown = "none" if effect is None else f"{_share(effect)} or more"

@@ -267,6 +267,9 @@ def test_steps_of_other_batch_sizes_are_not_compared(store: SyntheticStore, opti
     is_counted = metric == "run_seconds" and "accum" not in counted
     for next_ in (find_next(comparison), render_plan(planned).next):
         assert (f"--items-per-step {counted} " in (next_ or "")) is is_counted
+    written = write_experiment(store.ask, planned)
+    assert ('"items_per_step": 128' in written) is is_counted
+    assert f'metric: "{"throughput" if is_counted else metric}"' in written
     per_run = recommend(store.ask, RecommendRequest(workload="nanogpt", by="command"))
     assert per_run.rankings[0].criteria[0].source == metric
     if metric == "run_seconds":
