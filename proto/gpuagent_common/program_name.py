@@ -325,13 +325,16 @@ def is_step_size(option: str) -> bool:
 
 
 def find_step_size(commands: Iterable[Sequence[str]]) -> str:
-    """Return the option that is the size of a step, such as batch-size, if commands differ in it; '' for none."""
-    values: dict[str, set[str]] = {}
-    for command in commands:
-        for option, value in dict(read_options(command)).items():
-            if is_step_size(option) and "accum" not in option:
-                values.setdefault(option, set()).add(value)
-    return next((option for option, found in values.items() if len(found) > 1), "")
+    """Return the option that is the size of a step, such as batch-size, if commands differ in it; '' for none.
+
+    Each of them has it, with a number, as --items-per-step needs.
+    """
+    given = [dict(read_options(command)) for command in commands]
+    for option in filter(is_step_size, given[0] if given else ()):
+        values = {each.get(option, "") for each in given}
+        if len(values) > 1 and all(map(str.isdigit, values)) and "accum" not in option:
+            return option
+    return ""
 
 
 def read_options(command: Sequence[str]) -> Iterator[tuple[str, str]]:

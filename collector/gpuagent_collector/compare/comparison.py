@@ -235,7 +235,7 @@ class Comparison:
         options: of a sweep, the tests of each option alone, over all values of the others.
         costs: the figures of the cost of several blocks; None: it is unknown, or the primary metric.
         experiments: where one was chosen, that and the others that could be, with their numbers of runs.
-        is_uncounted: whether steps of other sizes were not compared, of which new runs can count the items.
+        is_uncounted: whether steps of several sizes were not compared, and new runs can count their items.
     """
 
     request: Request
@@ -602,14 +602,16 @@ def compare(ask: Ask, request: Request) -> Comparison:
     # Equal repeats of one experiment's name before and after an event were not made together.
     unpaired = request.unpaired or request.event is not None
     figures = compute_figures(layout, facts, metric=request.metric, delta=request.delta, unpaired=unpaired)
+    first_runs = layout.blocks[0].runs
     is_uncounted = (
         figures.fell_back
-        and facts.throughput_units(layout.runs) == {STEPS}
-        and find_step_size(run.command for run in layout.runs) != ""
+        and is_work_unlike(layout.blocks[0], facts)
+        and facts.throughput_units(first_runs) == {STEPS}
+        and find_step_size(run.command for run in first_runs) != ""
     )
     # More runs that count no items would show as little.
     needed = None if is_uncounted else find_needed(figures, facts)
-    repeats = needed.repeats if needed else None
+    repeats = needed.repeats if needed else USUAL_REPEATS if is_uncounted else None
     undecided = layout
     if needed and facet.name == "node":  # more runs are of that workload alone
         workload = needed.test.block.workload
@@ -647,7 +649,7 @@ def compare(ask: Ask, request: Request) -> Comparison:
         specs=specs,
         caveats=find_caveats(evidence),
         needed=needed,
-        again=_find_again(ask, undecided, request, USUAL_REPEATS if is_uncounted else repeats),
+        again=_find_again(ask, undecided, request, repeats),
         courses=tuple(courses),
         parts=load_parts(ask, [run for run in runs if run.run_id in facts.metrics], facts, request.each)
         if request.each

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from gpuagent_common.errors import MisuseError
-from gpuagent_common.program_name import check_program_name, name_program
+from gpuagent_common.program_name import check_program_name, find_step_size, name_program
 
 
 @pytest.mark.parametrize(
@@ -110,3 +110,19 @@ def test_long_names_of_scripts_are_cut_and_stay_different() -> None:
     assert first != second
     assert first.startswith("x" * 55)
     assert check_program_name(first) == first
+
+
+@pytest.mark.parametrize(
+    ("commands", "option"),
+    [
+        (("train --batch_size=1", "train --batch_size=2"), "batch-size"),
+        (("train --bs 1 --lr 1", "train --bs 1 --lr 2"), ""),
+        (("train --bs 1", "train --bs 2", "train"), ""),
+        (("train --bs 1", "train --bs auto"), ""),
+        ((), ""),
+    ],
+)
+def test_the_size_of_steps_is_an_option_that_counts_those_of_each_command(
+    commands: tuple[str, ...], option: str
+) -> None:
+    assert find_step_size(map(shlex.split, commands)) == option

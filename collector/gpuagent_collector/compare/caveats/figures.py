@@ -109,9 +109,9 @@ def unmatched(evidence: Evidence) -> Iterator[Caveat]:
 def other_steps(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where steps are not compared, because those of a side are larger."""
     figures = evidence.figures
-    do_differ = any(is_work_unlike(block, evidence.facts) for block in evidence.layout.blocks)
-    if do_differ and not _mixed_units(evidence) and (figures.fell_back or figures.primary.name == "throughput"):
-        yield say_other_steps(evidence.layout.runs, are_durations=figures.fell_back)
+    unlike = [run for block in evidence.layout.blocks if is_work_unlike(block, evidence.facts) for run in block.runs]
+    if unlike and not _mixed_units(evidence) and (figures.fell_back or figures.primary.name == "throughput"):
+        yield say_other_steps(unlike, are_durations=figures.fell_back)
 
 
 def say_other_steps(runs: Iterable[Run], *, are_durations: bool) -> Caveat:
