@@ -10,7 +10,7 @@ import click
 
 from gpuagent.agent_config import AgentConfig
 from gpuagent.cli.experiment_answer import await_delivery, is_narrow
-from gpuagent.cli.follow import OutputCopy, words_without_items, words_without_steps
+from gpuagent.cli.follow import OutputCopy, words_without_steps
 from gpuagent.cli.node_agent import PLANNING, node_agent
 from gpuagent.cli.progress import ProgressLine, ReadGpus, has_terminal
 from gpuagent.errors import AgentEndedError
@@ -39,7 +39,9 @@ class RunLines:
         self.read_gpus: ReadGpus = lambda _run_id: []
         cells = list({trial.cell.key: trial.cell for trial in every}.values())
         most = max(12, shutil.get_terminal_size().columns - _FIGURES_CHARACTERS)
-        self._step_size = find_step_size(cell.asked.command for cell in cells)
+        size = find_step_size(cell.asked.command for cell in cells)
+        words = f"a step of another --{size} is other work; with --items-per-step {size}, items/s are compared"
+        self._no_items = size and words
         self._labels = {key: harmless(words) for key, words in describe_apart(cells, most).items()} if cells else {}
         short = _fit(list(self._labels.values()), most)
         self._labels = dict(zip(self._labels, short, strict=True))
@@ -105,7 +107,7 @@ class RunLines:
         self._print(trial, " · ".join(parts))
         is_lacking = update.status == "succeeded" and not str(digest.steps)
         no_steps = words_without_steps(trial.cell.asked, Path(update.run_directory)) if is_lacking else ""
-        no_items = words_without_items(self._step_size) if (throughput or "").endswith(" steps/s") else ""
+        no_items = self._no_items if (throughput or "").endswith(" steps/s") else ""
         for notice in filter(None, (update.notice, digest.complaint, no_steps, no_items)):
             if notice not in self._notices:
                 self._notices.add(notice)

@@ -134,13 +134,6 @@ def words_without_steps(spec: RunSpec, directory: Path) -> str:
     return words
 
 
-def words_without_items(step_size: str) -> str:
-    """Return the words on a run whose steps have no items, though commands differ in their size; '': they do not."""
-    if not step_size:
-        return ""
-    return f"a step of another --{step_size} is other work; with --items-per-step {step_size}, items/s are compared"
-
-
 class Follower:
     """A display of runs until their end."""
 

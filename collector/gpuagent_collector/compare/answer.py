@@ -323,7 +323,8 @@ def answer(comparison: Comparison, *, most: int = 3, place: str = "in the table"
     if needed and not comparison.figures.differs and _is_planned_so(comparison, needed.test.block):
         runs = f"{needed.words} runs a side ({percent(POWERS[0])} power)"
         where = f" for {tell_apart(needed.test.block, layout.blocks, briefly=True)}" if len(layout.blocks) > 1 else ""
-        results.append(f"To show a difference of {needed.percent:g} %{where}{_which(needed, comparison)}, make {runs}.")
+        which = f"{where}{_direction(needed, comparison)}"
+        results.append(f"To show a difference of {needed.percent:g} %{which}, make {runs}.")
     # Workloads that lack the metric that others are compared by.
     primary, blocks = comparison.figures.primary, comparison.figures.blocks
     lacking = [block.block for block in blocks if not block.find_row(primary).figures]
@@ -342,14 +343,13 @@ def answer(comparison: Comparison, *, most: int = 3, place: str = "in the table"
     return join_sentences(_named_once([*said, *_on_new_line(second[1])], layout))
 
 
-def _which(needed: Needed, comparison: Comparison) -> str:
-    """Return what the difference to show is where it is lower, and of which node, where one is odd; else ''."""
-    is_lower, layout = needed.test.judgement.shift.estimate < 1, comparison.layout
+def _direction(needed: Needed, comparison: Comparison) -> str:
+    """Return the direction of a difference to show where it is a lower figure, or of an odd node; else ''."""
+    estimate, layout = needed.test.judgement.shift.estimate, comparison.layout
     odd = f"{needed.test.other.side} is " if layout.facet.name == "node" and len(layout.sides) > 2 else ""
     is_estimate = needed.percent > 100 * comparison.figures.delta  # and not what counts as equal
-    lower = significant(100 - 100 / (1 + needed.percent / 100), 2)
-    how = f"{lower} % lower" if is_lower else f"{needed.percent:g} % higher"
-    return f" ({odd}{how})" if is_estimate and (odd or is_lower) else ""
+    how = _by_ratio(estimate, replace(comparison.figures.primary, better=None))
+    return f" ({odd}{how})" if is_estimate and (odd or estimate < 1) else ""
 
 
 def _on_new_line(sentences: Sequence[str]) -> list[str]:
@@ -841,7 +841,7 @@ def _place(comparison: Comparison, one: Overall, *, is_highest: bool) -> str:
 
 
 def _how_far(comparison: Comparison, one: Overall, shift: Shift) -> tuple[str, str]:
-    """Return how far a side is from the baseline, and its evidence; of blocks without one ratio, the range."""
+    """Return how far a side is from the baseline, and its evidence; without one ratio, the range of the blocks."""
     metric, tests = replace(comparison.figures.primary, better=None), comparison.figures.tests_of(one)
     shown = [test for test in tests if test.judgement.verdict is Verdict.DIFFERS]
     is_one_way = len({test.judgement.shift.estimate > 1 for test in shown}) == 1

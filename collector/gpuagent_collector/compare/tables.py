@@ -144,11 +144,8 @@ def _verdict_rows(
     Where all together rank several sides, these rows are the first; else the sides that differ somewhere.
     """
     yield from reversed(ranked)
-
-    def are_behind(sides: tuple[str, str]) -> bool:
-        return all(test.judgement.verdict is not Verdict.DIFFERS for test in groups[sides])
-
-    for sides in groups if ranked else sorted(groups, key=are_behind):
+    differing = comparison.figures.differing
+    for sides in groups if ranked else sorted(groups, key=lambda sides: sides not in differing):
         tests = groups[sides]
         if several:
             yield _name_both(comparison.layout.facet, *sides)
