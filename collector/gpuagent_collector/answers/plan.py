@@ -179,7 +179,7 @@ def _next(plan: Plan) -> tuple[str | None, int, int]:
 
 
 def _is_beyond_reach(plan: Plan) -> bool:
-    """Return whether no runs that anybody makes show the only difference asked for, so far as their scatter says."""
+    """Return whether the only difference that is asked for takes more runs than anybody makes, of each workload."""
     is_one = len(plan.question.effects) == 1 and not (plan.output or plan.question.looks)
     return is_one and all(each.needs[0].as_seen[0] is None and not each.clock_step for each in plan.blocks)
 
@@ -356,6 +356,8 @@ def answer(plan: Plan) -> str:
 def _say_next(plan: Plan) -> Iterator[str]:
     """Yield what the next command makes, and which difference that shows."""
     command, made, left_out = _next(plan)
+    if _is_beyond_reach(plan) and plan.blocks[1:]:
+        yield f"To show {percent(plan.question.effects[0])} takes more than {MOST_REPEATS} runs of each {_kind(plan)}."
     if command is None or _is_beyond_reach(plan):
         return
     nodes, on, repeats = plan.recorded.nodes, _nodes_by_platform(plan), _repeats_of_node(plan)

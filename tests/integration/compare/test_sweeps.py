@@ -648,6 +648,11 @@ def test_a_difference_that_no_runs_in_reach_show_has_no_command(store: Synthetic
         store.next_run(node, workload="vgg16", throughput=1000.0 + 20 * number)
     assert plan.render(plan_repeats(store.ask, Question(effects=(0.001,)))).next is None
     assert plan.render(plan_repeats(store.ask, Question(effects=(0.1,)))).next
+    for number in range(7):
+        store.next_run(node, workload="gcn", throughput=1000.0 + 20 * number)
+    beyond = plan.render(plan_repeats(store.ask, Question(effects=(0.001,))))
+    assert beyond.next is None
+    assert " 0.100 %" in beyond.text
 
 
 def test_a_ladder_changes_one_argument_after_the_other(store: SyntheticStore) -> None:
