@@ -356,8 +356,6 @@ def answer(plan: Plan) -> str:
 def _say_next(plan: Plan) -> Iterator[str]:
     """Yield what the next command makes, and which difference that shows."""
     command, made, left_out = _next(plan)
-    if _is_beyond_reach(plan) and plan.blocks[1:]:
-        yield f"To show {percent(plan.question.effects[0])} takes more than {MOST_REPEATS} runs of each {_kind(plan)}."
     if command is None or _is_beyond_reach(plan):
         return
     nodes, on, repeats = plan.recorded.nodes, _nodes_by_platform(plan), _repeats_of_node(plan)
@@ -438,9 +436,10 @@ def _range_sentence(plan: Plan, title: str) -> str:
         ends.append(f"{shown} for {_name(block, plan)} ({which})")
     kind = _kind(plan)
     of = f" of {plan.blocks[0].block.workload}" if kind == "setting" else ""
+    beyond = f" It takes more than {MOST_REPEATS} runs a side for {percent(plan.question.effects[0])}."
     return (
         f"Over {len(plan.blocks)} {kind}s{of}, {repeats} runs a side show a difference in {title} of {ends[0]}, "
-        f"of {ends[1]} ({_say_given(plan.question)})."
+        f"of {ends[1]} ({_say_given(plan.question)}).{beyond * _is_beyond_reach(plan)}"
     )
 
 
