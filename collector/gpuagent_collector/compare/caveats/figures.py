@@ -118,11 +118,11 @@ def say_other_steps(runs: Iterable[Run], *, are_durations: bool) -> Caveat:
     """Return the warning that steps of these runs are other work; `are_durations`: so that durations are tested."""
     tested = ", and durations only compare runs over as many samples" if are_durations else ""
     option = find_step_size(run.command for run in runs)
-    from_option = f"run again with `--items-per-step {option}`, or " if option else ""
+    way = f"run again with `--items-per-step {option}`, or count samples in another way" if option else "count samples"
     return Caveat(
         code="other_steps",
         text=f"the batch sizes differ, and a step of a larger batch is more work: steps/s say nothing{tested}",
-        remedy=f"{from_option}count samples in another way (docs/your-program.md)",
+        remedy=f"{way} (docs/your-program.md)",
     )
 
 
