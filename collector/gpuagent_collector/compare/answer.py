@@ -433,9 +433,9 @@ def _results(comparison: Comparison, *, most: int, place: str) -> list[str]:
         if best.judgement.verdict is not Verdict.DIFFERS and Verdict.DIFFERS in verdicts:
             # An option has more runs than a single command, and shows what this one cannot.
             workload = tell_apart(best.block, comparison.layout.blocks, briefly=True)
-            return [f"{workload}: by option, {say_options(comparison)}."]
+            return [f"{workload}: by option, {say_options(comparison)}.", *say_dependences(comparison)]
         by_option = [f"By option: {_effects(comparison)}."] if comparison.options else []
-        return [_best_sentence(comparison, best), *by_option]
+        return [_best_sentence(comparison, best), *by_option, *say_dependences(comparison)]
     if overall and (len(tests) > _SPOKEN_TESTS or are_together(comparison)):
         sentences = say_together(comparison)
     elif most < len(tests) and len(overall) == 1:
@@ -529,6 +529,17 @@ def say_options(comparison: Comparison) -> str:
     """Return what each option of a sweep changes, the metric named once."""
     title = spoken(comparison.figures.primary, comparison.request.stat)
     return _effects(comparison).replace("makes it", f"makes {title}", 1)
+
+
+def say_dependences(comparison: Comparison) -> list[str]:
+    """Return of each two options that depend on each other what one changes beside each value of the other."""
+    metric, said = replace(comparison.figures.primary, better=None), []
+    for each in comparison.dependences:
+        by_value = sorted(each.ratios.items(), key=lambda item: -item[1])
+        listed = [f"{_by_ratio(ratio, metric)} with {value}" for value, ratio in by_value]
+        effect = f"{each.side} instead of {each.baseline} makes it {first_few(listed)}"
+        said.append(f"What {each.option.option} changes depends on {each.other.option}: {effect}.")
+    return said
 
 
 def _sentence(comparison: Comparison, test: Test) -> str:

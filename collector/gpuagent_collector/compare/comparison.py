@@ -5,10 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
-from itertools import compress
-from math import prod
-
-import numpy as np
 
 from gpuagent_collector.choices import PartKind, Stat
 from gpuagent_collector.compare.because import OF_SPLITS, Because, differ_in_items, find_because, find_product
@@ -27,16 +23,17 @@ from gpuagent_collector.compare.figures import (
     judge_contests,
 )
 from gpuagent_collector.compare.needed import Needed, find_needed
+from gpuagent_collector.compare.sweeps import Dependence, Options, find_options
 from gpuagent_collector.errors import NothingToCompareError
 from gpuagent_collector.metrics import STEPS, Better
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN, Prices
 from gpuagent_collector.prices.runs import with_costs
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import USUAL_REPEATS, differing_arguments, find_argument
+from gpuagent_collector.runs.arguments import USUAL_REPEATS
 from gpuagent_collector.runs.cells import Block, Layout, LeftOut, choose_sides, lay_out, tell_apart
 from gpuagent_collector.runs.data import Facts, Run, load_facts
-from gpuagent_collector.runs.facets import Facet, can_name, find_facet
+from gpuagent_collector.runs.facets import Facet, find_facet
 from gpuagent_collector.runs.find import Choice, find_work, median_run
 from gpuagent_collector.runs.like import like_key
 from gpuagent_collector.runs.parts import Parts, load_parts
@@ -233,6 +230,7 @@ class Comparison:
         again: the command that makes as many runs as are needed; None: unknown, or many.
         reasons: where shown differences of speed or duration come from, in the order of the tests.
         options: of a sweep, the tests of each option alone, over all values of the others.
+        dependences: of a sweep, the options whose effects depend on each other, which are not among `options`.
         costs: the figures of the cost of several blocks; None: it is unknown, or the primary metric.
         experiments: where one was chosen, that and the others that could be, with their numbers of runs.
         is_uncounted: whether steps of several sizes were not compared, and new runs can count their items.
@@ -250,7 +248,8 @@ class Comparison:
     courses: tuple[Course, ...]
     parts: Parts
     reasons: tuple[Because, ...]
-    options: tuple[tuple[Facet, tuple[Test, ...]], ...] = ()
+    options: Options = ()
+    dependences: tuple[Dependence, ...] = ()
     costs: Figures | None = None
     experiments: Sequence[tuple[str, int]] = ()
     is_uncounted: bool = False
@@ -344,36 +343,6 @@ def find_best(comparison: Comparison) -> str | None:
     if shown:
         return shown[-1 if is_higher else 0].side
     return ranked[0].baseline if any(one.is_shown for one in ranked) else None
-
-
-def find_option_tests(layout: Layout, facts: Facts, figures: Figures) -> Iterator[tuple[Facet, tuple[Test, ...]]]:
-    """Yield the tests of each option of a sweep; nothing where not every combination of their values has the metric."""
-    block = layout.blocks[0]
-    every = block.runs
-    commands = {run.command for run in every}
-    if len(layout.blocks) > 1 or not all(part.argument is not None for part in layout.facet.parts):
-        return
-    values: dict[str, set[str]] = {}
-    for name, _ in differing_arguments([list(commands)]):
-        values[name] = {find_argument(command, name) for command in commands}
-    if len(values) < 2 or not all(map(can_name, values)) or prod(map(len, values.values())) != len(commands):
-        return
-    is_known = ~np.isnan(facts.column(every, figures.primary.name))
-    counts = Counter(run.command for run in compress(every, is_known))
-    if len(counts) < len(commands):
-        return
-    for name in values:
-        facet = find_facet(f"argument:{name}")
-        runs = [replace(run, side=find_argument(run.command, name)) for run in every]
-        of_option = lay_out(runs, facet, choose_sides(runs, facet, (), None), chosen_by_name=False)
-        # All options together are wrong at most as often as one test.
-        alpha = 0.05 / len(values)
-        found = compute_figures(
-            of_option, facts, metric=figures.primary.name, delta=figures.delta, alpha=alpha, unpaired=figures.unpaired
-        )
-        # Where runs are not in pairs, an option would get the effect of those beside which it ran more often.
-        if len(set(counts.values())) == 1 or all(test.pairs is not None for test in found.tests):
-            yield facet, found.tests
 
 
 def cost_row(block: BlockFigures) -> Row | None:
@@ -639,6 +608,8 @@ def compare(ask: Ask, request: Request) -> Comparison:
     )
     # Of one argument alone nothing is said about the others.
     is_of_several = len(facet.parts) > 1 or facet.argument == ""
+    is_swept = is_of_several and len(figures.tests) > 1
+    options, dependences = find_options(layout, facts, figures) if is_swept else ((), ())
     costs = _test_costs(layout, facts, figures)
     return Comparison(
         request=request,
@@ -655,7 +626,8 @@ def compare(ask: Ask, request: Request) -> Comparison:
         if request.each
         else {},
         reasons=tuple(find_reasons(figures, facts, costs)),
-        options=tuple(find_option_tests(layout, facts, figures)) if is_of_several and len(figures.tests) > 1 else (),
+        options=options,
+        dependences=dependences,
         costs=costs,
         is_uncounted=is_uncounted,
     )

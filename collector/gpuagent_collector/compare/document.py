@@ -130,6 +130,16 @@ def render(comparison: Comparison) -> Answer:
                 [Column("option"), *_of_test("test.")],
                 [{"option": facet.option, "test": test} for facet, tests in comparison.options for test in tests],
             ),
+            "dependences": [
+                {
+                    "option": each.option.option,
+                    "baseline": each.baseline,
+                    "side": each.side,
+                    "other": each.other.option,
+                    "ratios": each.ratios,
+                }
+                for each in comparison.dependences
+            ],
             "because": [{**(table.about or {}), "parts": table} for table in map(because_table, comparison.reasons)],
             "undivided": say_undivided(comparison) or None,
             "geometric_means": [{**_both(one), **plain(one.mean)} for one in figures.overall],
@@ -254,7 +264,7 @@ def _next_of_undecided(comparison: Comparison) -> str:
         for name in distinguishing(first.held, others):
             if name in {facet.name for facet in FACETS}:
                 return write_command("compare", {**request.choice, "--by": name, "--workload": first.workload})
-    by = None if comparison.options else _shared_facet(layout, commands)
+    by = None if comparison.options or comparison.dependences else _shared_facet(layout, commands)
     has_repeats = any(len(cell.runs) > 1 for block in layout.blocks for cell in block.cells)
     if by and (has_repeats or not comparison.again):
         return write_command("compare", {**request.choice, "--by": by})
