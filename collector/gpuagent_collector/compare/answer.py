@@ -428,6 +428,8 @@ def _costs(comparison: Comparison, *, most: int, place: str) -> list[str]:
 
 def _results(comparison: Comparison, *, most: int, place: str) -> list[str]:
     tests, overall = comparison.figures.tests, comparison.figures.overall
+    if comparison.is_uncounted and comparison.headline:
+        return [_uncounted_sentence(comparison, comparison.headline)]
     if best := comparison.headline:
         verdicts = {test.judgement.verdict for _, of_option in comparison.options for test in of_option}
         if best.judgement.verdict is not Verdict.DIFFERS and Verdict.DIFFERS in verdicts:
@@ -644,6 +646,17 @@ def _best_sentence(comparison: Comparison, best: Test) -> str:
         how_worst = f"{_how_much(worst, replace(metric, better=None))} ({interval(worst.judgement.shift)})"
         and_worst = f", and {'lowest' if is_higher else 'highest'} {facet.where(worst.other.side)}, {how_worst}"
     return f"{first}, {than} ({_evidence(best, with_medians=False)}){and_worst}."
+
+
+def _uncounted_sentence(comparison: Comparison, best: Test) -> str:
+    """Return the range of durations of a sweep over sizes of steps, in which none is the best."""
+    facet, tests = comparison.layout.facet, comparison.figures.tests
+    figures = sorted([best.baseline, *(test.other for test in tests)], key=lambda figure: figure.median)
+    scale = notation([figure.median for figure in figures], best.unit)
+    ends = " to ".join(f"{scale.write(each.median)} {facet.where(each.side)}" for each in (figures[0], figures[-1]))
+    workload = tell_apart(best.block, comparison.layout.blocks, briefly=True)
+    title = spoken(comparison.figures.primary, comparison.request.stat)
+    return f"{workload}: {title} is {ends}, but none is better unless all have the same samples."
 
 
 def _number(test: Test) -> str:
