@@ -27,10 +27,10 @@ from gpuagent_collector.answers.show_results import (
 )
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.compare import document as comparing
-from gpuagent_collector.compare.answer import ALONE, describe_sides, overview_table, say_parts
 from gpuagent_collector.compare.choosing import find_sweep
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.compare.figures import Row
+from gpuagent_collector.compare.values import ALONE, describe_sides, overview_table, say_parts
 from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.launching.runs import find_parts, read_stored_output
 from gpuagent_collector.metrics.result import SERVING

@@ -9,17 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuagent_collector.choices import PartKind
-from gpuagent_collector.compare.answer import (
-    answer,
-    headline_reasons,
-    is_cost_first,
-    overview_table,
-    part_figures,
-    part_table,
-    say_parts,
-    value_legend,
-    value_table,
-)
+from gpuagent_collector.compare.answer import answer, headline_reasons, is_cost_first
 from gpuagent_collector.compare.caveats.hardware import find_separation
 from gpuagent_collector.compare.caveats.runs import find_differing
 from gpuagent_collector.compare.choosing import compare_what_differs, say_choice
@@ -35,6 +25,14 @@ from gpuagent_collector.compare.tables import (
     shown_rows,
     verdict_legend,
     verdict_table,
+)
+from gpuagent_collector.compare.values import (
+    overview_table,
+    part_figures,
+    part_table,
+    say_parts,
+    value_legend,
+    value_table,
 )
 from gpuagent_collector.metrics import BY_NAME
 from gpuagent_collector.metrics.result import SERVING

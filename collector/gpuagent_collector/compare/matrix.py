@@ -7,9 +7,9 @@ from functools import partial
 from operator import attrgetter
 
 from gpuagent_collector.choices import Stat
-from gpuagent_collector.compare.answer import write_figure
 from gpuagent_collector.compare.comparison import Comparison, Request, divide_by_unit
 from gpuagent_collector.compare.figures import Figure, known_metrics, make_figure
+from gpuagent_collector.compare.values import write_figure
 from gpuagent_collector.metrics import Metric, hint_at
 from gpuagent_collector.present.answer import Answer
 from gpuagent_collector.present.human import Notation, notation

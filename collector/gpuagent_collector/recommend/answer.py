@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 from gpuagent_collector.compare import comparison
 from gpuagent_collector.compare import document as comparing
-from gpuagent_collector.compare.answer import ALONE, are_together, say_behind, say_options, say_together, say_why
+from gpuagent_collector.compare.answer import are_together, say_behind, say_options, say_together, say_why
 from gpuagent_collector.compare.because import say
 from gpuagent_collector.compare.choosing import say_choice
 from gpuagent_collector.compare.comparison import compare, find_best
 from gpuagent_collector.compare.parts import because_table, with_bars
 from gpuagent_collector.compare.tables import OF_RATIOS, is_far_from_medians, verdict_legend, verdict_table
+from gpuagent_collector.compare.values import ALONE
 from gpuagent_collector.errors import OneSideError
 from gpuagent_collector.metrics import Better
 from gpuagent_collector.metrics.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PERCENT, Bound, Limit

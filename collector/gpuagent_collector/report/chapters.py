@@ -12,13 +12,14 @@ from markupsafe import Markup
 from gpuagent_collector import __version__
 from gpuagent_collector.answers import profile, roofline, scaling, serving
 from gpuagent_collector.answers.show import details_table, output_section
-from gpuagent_collector.compare.answer import answer, is_cost_first, part_table, value_legend, value_table
+from gpuagent_collector.compare.answer import answer, is_cost_first
 from gpuagent_collector.compare.because import Because
 from gpuagent_collector.compare.comparison import Comparison, Request
 from gpuagent_collector.compare.figures import BlockFigures, Overall, Row, Test
 from gpuagent_collector.compare.matrix import matrix_table
 from gpuagent_collector.compare.parts import because_panels, because_table, say_undivided
 from gpuagent_collector.compare.tables import cost_table, metric_legend, metric_table, verdict_legend, verdict_table
+from gpuagent_collector.compare.values import part_table, value_legend, value_table
 from gpuagent_collector.json_cells import read_words
 from gpuagent_collector.metrics.result import SERVING
 from gpuagent_collector.present.answer import Bullets

@@ -8,10 +8,11 @@ import pytest
 
 from gpuagent_collector.answers.scaling import render
 from gpuagent_collector.answers.scaling_curves import study_scaling
-from gpuagent_collector.compare.answer import answer, overview_table
+from gpuagent_collector.compare.answer import answer
 from gpuagent_collector.compare.comparison import cost_row
 from gpuagent_collector.compare.matrix import tabulate
 from gpuagent_collector.compare.tables import cost_table
+from gpuagent_collector.compare.values import overview_table
 from gpuagent_collector.present.markdown import to_markdown
 from gpuagent_collector.present.rendering import as_table
 from gpuagent_collector.present.table import Table
