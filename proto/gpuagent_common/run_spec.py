@@ -119,6 +119,8 @@ def check_words(words: Sequence[str], program: Sequence[str]) -> None:
             hint = f"did you mean {close[0]}?"
         elif name == "--vary":
             hint = f"`gpuagent bench` has it: {shlex.join(['gpuagent', 'bench', *words, '--', *program]):.120}"
+        elif name in ("--profile", "--trace"):
+            hint = "it is of built-in workloads; a program of your own can report `op` events (docs/your-program.md)"
         elif name.startswith("-"):
             hint = "there is no such option; the program's own come after `--`"
         raise MisuseError(f"unexpected {words[0]!r} before `--`; {hint}")

@@ -104,7 +104,7 @@ def study_runs(ask: Ask, facet: Facet, runs: Iterable[Run], each: PartKind | Non
     if not points:
         raise GpuAgentError(
             "no roofline to draw: no run that succeeded reports the FLOPs and times of its steps; "
-            "built-in training workloads do, such as `gpuagent run mnist`"
+            "built-in training workloads do, such as `gpuagent run mnist`; for other programs see docs/your-program.md"
         )
     placed = {trial.run.run_id for point in points for trial in point.trials}
     rooflines = tuple(_make_rooflines(_label_points(points, facet), ceilings))
@@ -330,7 +330,7 @@ def _of_runs(study: Study) -> Iterator[Caveat]:
             code="left_out",
             text=f"{counted(len(study.without_figures), 'run')} left out, without FLOPs or without steps: "
             f"{_count(run.workload for run in study.without_figures)}",
-            remedy="report `model_flops_per_step` and steps: see docs/run-directory.md",
+            remedy="report `model_flops_per_step` and steps: see docs/your-program.md",
         )
     if study.unsuccessful:
         statuses = [run.status or "unknown" for run in study.unsuccessful]

@@ -274,6 +274,7 @@ def test_the_exit_code_is_that_of_the_workload(sharing: Node, program: str, code
 MISUSE: list[tuple[list[str], str]] = [
     (["run"], "give either a workload or"),
     (["run", "--ranks", "2", "--", "true"], "unexpected '--ranks' before `--`; there is no such option"),
+    (["run", "--profile", "--", "true"], "unexpected '--profile' before `--`; it is of built-in workloads"),
     (["run", "--repeats", "2", "--", "true"], "unexpected '--repeats' before `--`; did you mean --repeat?"),
     (["run", "--vary", "lr=1,2", "--", "true"], "has it: gpuagent bench --vary lr=1,2 -- true"),
     (["run", "python3", "train.py"], "gpuagent run -- python3 train.py"),
