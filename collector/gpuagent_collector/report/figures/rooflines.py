@@ -47,10 +47,16 @@ def roofline_panel(roofline: Roofline, indexes: Mapping[int, int], *, is_only: b
                 hover=[_hover(point)] * len(across),
             )
         )
+    stated = roofline.datasheet.flops_per_second
     beside = left * (right / left) ** 0.05
     near = _NEAR_ACROSS * log10(right / left), _NEAR_UPWARDS * log10(high / low)
     marks = [*merge_marks(points, *near, unknown=beside)]
-    peaks = [(right, peak, f"{name.upper()} {in_unit('FLOP/s')(peak)}") for name, peak in roofline.peaks.items()]
+    peaks = []
+    for name, peak in roofline.peaks.items():
+        # Above both roofs, since the maker's would go through what is between them.
+        by_maker = stated.get(name, peak)
+        maker = f", maker {in_unit('FLOP/s')(by_maker)}" if by_maker != peak else ""
+        peaks.append((right, max(peak, by_maker), f"{name.upper()} {in_unit('FLOP/s')(peak)}{maker}"))
     bandwidth = roofline.measured.bytes_per_second or roofline.datasheet.bytes_per_second
     if bandwidth and corners:
         ridge = min(corners)[0]
