@@ -28,12 +28,13 @@ from gpuagent_collector.present.shortening import shorten
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.arguments import identify_command, name_commands
 from gpuagent_collector.runs.cells import Block, Cell, Layout, choose_sides, first_few, lay_out
 from gpuagent_collector.runs.data import Facts, Run, load_facts
-from gpuagent_collector.runs.facets import CONDITIONS, Facet, find_facet
+from gpuagent_collector.runs.facets import CONDITIONS, Facet, can_name, find_facet
 from gpuagent_collector.runs.find import find_runs, median_run
 from gpuagent_collector.runs.specs import SpecRow, spec_rows
-from gpuagent_collector.runs.words import write_command
+from gpuagent_collector.runs.words import distinguishing, write_command, write_value
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted
 
@@ -65,6 +66,9 @@ class Study:
         differing_settings: `workload` and names of parameters in which two sides differ.
         parts: the operations of each part of each side; empty unless requested.
         other_settings: number of other sets of settings that the sides have in common; they are not shown.
+        is_of_runs: whether its sides are runs that were named, A and B, instead of values of a facet.
+        others: of one such run, the traced runs of its workload beside it, the oldest first.
+        is_newest: whether it was chosen as the newest of them.
     """
 
     sides: tuple[Side, ...]
@@ -73,16 +77,19 @@ class Study:
     differing_settings: tuple[str, ...]
     other_settings: int = 0
     parts: tuple[PartTimes, ...] = ()
+    is_of_runs: bool = False
+    others: tuple[Run, ...] = ()
+    is_newest: bool = False
 
 
 def _find_newest(workload: str | None, runs: Sequence[Run], traced: Collection[str]) -> str:
     """Return the newest run of a workload that has a trace; None: of any workload."""
-    of_workload = [run.run_id for run in runs if workload in (None, run.workload)]
+    of_workload = [run for run in runs if workload in (None, run.workload)]
     if workload and not of_workload:
         raise MisuseError(f"{workload} is no run, workload or platform; `{write_command('runs', {})}` lists runs")
-    newest = [run_id for run_id in of_workload if run_id in traced]
+    newest = [run.run_id for run in of_workload if run.run_id in traced]
     if not newest:
-        raise GpuAgentError(f"no run{f' of {workload}' if workload else ''} has a trace: {HOW_TO_TRACE}")
+        raise GpuAgentError(f"no run{f' of {workload}' if workload else ''} has a trace: {how_to_trace(of_workload)}")
     return newest[-1]
 
 
@@ -113,7 +120,7 @@ def study_profile(
     runs = find_runs(ask, facet, workload=workload, experiment=experiment)
     by_id = {run.run_id: run for run in runs}
     are_platforms = bool(values) and {run.side for run in runs}.difference(by_id).issuperset(values)
-    traced = traced_runs(ask)
+    traced, named = traced_runs(ask), values
     if by is None and not are_platforms:
         names = [name if name in by_id else _find_newest(name, runs, traced) for name in values]
         values = names or [_find_newest(None, runs, traced)]
@@ -121,11 +128,17 @@ def study_profile(
         raise MisuseError(f"name one of the {facet.plural if by else 'runs'}, or two different ones")
     if by is not None or are_platforms:
         return _study_medians(ask, runs, facet, values, each)
-    for run_id in values:
-        if run_id not in traced:
-            raise GpuAgentError(f"the run {run_id} has no trace: {why_not_traced(ask, run_id) or HOW_TO_TRACE}")
-    sides = [Side(name=name, run=by_id[run_id]) for name, run_id in zip("AB", values, strict=False)]
-    return study_sides(ask, sides, load_facts(ask, values), each)
+    chosen = [by_id[run_id] for run_id in values]
+    for run in chosen:
+        if run.run_id not in traced:
+            why = why_not_traced(ask, run.run_id) or how_to_trace([run])
+            raise GpuAgentError(f"the run {run.run_id} has no trace: {why}")
+    sides = [Side(name=name, run=run) for name, run in zip("AB", chosen, strict=False)]
+    study = study_sides(ask, sides, load_facts(ask, values), each)
+    first = chosen[0]
+    alike = [run for run in runs if run.workload == first.workload and run.run_id in traced and run != first]
+    others = tuple(alike) if len(sides) == 1 else ()
+    return replace(study, is_of_runs=True, others=others, is_newest=first.run_id not in named)
 
 
 def _study_medians(ask: Ask, runs: Sequence[Run], facet: Facet, values: Sequence[str], each: PartKind | None) -> Study:
@@ -144,7 +157,8 @@ def _study_medians(ask: Ask, runs: Sequence[Run], facet: Facet, values: Sequence
     with_trace = [run for run in runs if run.run_id in traced and run.status == "succeeded" and run.side in sides]
     for side in sides:
         if not any(run.side == side for run in with_trace):
-            raise GpuAgentError(f"no run with the {facet.name} {side} that succeeded has a trace: {HOW_TO_TRACE}")
+            how = how_to_trace([run for run in runs if run.side == side])
+            raise GpuAgentError(f"no run with the {facet.name} {side} that succeeded has a trace: {how}")
     workloads = sorted({run.workload for run in with_trace})
     if len(workloads) > 1:
         raise MisuseError(f"name one of the workloads with --workload: {', '.join(workloads)}")
@@ -168,11 +182,14 @@ def _study_medians(ask: Ask, runs: Sequence[Run], facet: Facet, values: Sequence
     return replace(study_sides(ask, medians, facts, each), other_settings=len(others))
 
 
-# The remedy for runs without a trace.
-HOW_TO_TRACE = (
-    "on a GPU every training run takes a short one, except with `--trace false`; "
-    "`gpuagent run --profile` traces operators, on a CPU, too"
-)
+def how_to_trace(runs: Sequence[Run]) -> str:
+    """Return the remedy for runs without a trace; none: of any workload."""
+    if runs and all(run.command for run in runs):
+        return "only built-in workloads take one; a program of your own can report `op` events (docs/your-program.md)"
+    return (
+        "on a GPU built-in training workloads take a short one, except with `--trace false`; "
+        "with `gpuagent run WORKLOAD --profile` they trace operators, on a CPU, too"
+    )
 
 
 def study_sides(ask: Ask, sides: Sequence[Side], facts: Facts, each: PartKind | None = None) -> Study:
@@ -187,7 +204,7 @@ def study_sides(ask: Ask, sides: Sequence[Side], facts: Facts, each: PartKind | 
     lanes = add_up([operations.get(run_id, ()) for run_id in run_ids])
     if not lanes:
         raise GpuAgentError("the traces contain no operation that took any time")
-    settings = [{"workload": side.run.workload, **json.loads(side.run.parameters)} for side in sides]
+    settings = [_settings(side.run) for side in sides]
     names = dict.fromkeys(name for one in settings for name in one)
     # The properties in which two runs differ: these may explain different kernels.
     differing: tuple[SpecRow, ...] = ()
@@ -212,8 +229,8 @@ def find_caveats(study: Study) -> Iterator[Caveat]:
     if study.differing_settings:
         yield Caveat(
             code="settings_differ",
-            text=f"the two runs had different settings: {', '.join(study.differing_settings)}",
-            remedy="compare runs of the same workload with the same parameters",
+            text=f"the settings differ: {', '.join(study.differing_settings)}",
+            remedy="name two runs with the same ones",
         )
     if len(study.sides) > 1:
         yield Caveat(
@@ -239,10 +256,12 @@ def find_caveats(study: Study) -> Iterator[Caveat]:
         yield Caveat(
             code="other_settings",
             text=f"traced runs with {counted(study.other_settings, 'other set')} of settings are not shown",
-            remedy="narrow with --workload and --experiment, or name the runs themselves",
+            remedy="name the runs",
         )
 
 
+# Among the settings in which two sides differ.
+_WORKLOAD = "workload"
 # The tables have the other operations.
 _SPOKEN = 3
 # One run a side cannot separate smaller differences, as shares of the time, from chance.
@@ -259,7 +278,8 @@ def answer(study: Study, *, brief: bool = False) -> str:
     # The GPU's lanes with all sides, else any with all sides, else any.
     shared = [lane for lane in study.lanes if None not in lane.totals]
     lanes = [lane for lane in shared if lane.lane in (KERNELS, COPIES)] or shared[:1] or study.lanes[:1]
-    rows = sorted((row for lane in lanes for row in lane.rows), key=lambda row: -abs(row.seconds))[:_SPOKEN]
+    most = _SPOKEN - (brief and len(study.sides) > 1)
+    rows = sorted((row for lane in lanes for row in lane.rows), key=lambda row: -abs(row.seconds))[:most]
     totals = [sum(lane.totals[side] or 0.0 for lane in lanes) for side in range(len(study.sides))]
     where = "on the GPU" if lanes[0].lane in (KERNELS, COPIES) else "in operators"
     if len(study.sides) > 1:
@@ -270,16 +290,38 @@ def answer(study: Study, *, brief: bool = False) -> str:
         for row in rows:
             share = significant(100 * row.seconds / totals[0])
             listed.append(f"{_write_time(row.seconds)} ({share} %) in {_spoken_name(row)}")
-        sentences = [f"A step takes {_write_time(totals[0])} {where}: {'; '.join(listed)}."]
+        of_run = _name_settings(study.sides[0].run, study.others)
+        sentences = [f"A step{of_run} takes {_write_time(totals[0])} {where}: {'; '.join(listed)}."]
     return " ".join([*sentences, *([] if brief and len(study.sides) > 1 else _say_steps(study))])
 
 
+def _name_settings(run: Run, others: Sequence[Run]) -> str:
+    """Return the settings in which a run differs from others of its workload: ` of gpt with --precision tf32`."""
+    parameters = [json.loads(one.parameters) for one in (run, *others)]
+    settings = distinguishing(parameters[0], parameters[1:])
+    words = [f"{_option(name)} {write_value(value)}" for name, value in settings.items() if value is not None]
+    names = name_commands(one.command for one in (run, *others) if one.command)
+    if len(set(names.values())) > 1:
+        words.append(names.get(run.command, ""))
+    return f" of {run.workload} with {first_few(words, _SPOKEN)}" if words else ""
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    return {_WORKLOAD: run.workload, **json.loads(run.parameters)}
+
+
+def _option(name: str) -> str:
+    return name if name == _WORKLOAD else f"--{name.replace('_', '-')}"
+
+
 def _say_properties(study: Study) -> Iterator[str]:
-    differing = [
-        f"{row.title} ({' and '.join(', '.join(values) or ABSENT for values in row.values)})" for row in study.differing
-    ]
+    sides = [_settings(side.run) for side in study.sides]
+    values = {_option(name): [write_value(one.get(name, ABSENT)) for one in sides] for name in study.differing_settings}
+    values |= {row.title: [", ".join(of_side) or ABSENT for of_side in row.values] for row in study.differing}
+    differing = [f"{title} ({' and '.join(of_sides)})" for title, of_sides in values.items()]
     if differing:
-        yield f"The runs differ in {first_few(differing, _SPOKEN)}."
+        # Many properties follow from the settings.
+        yield f"The runs differ in {first_few(differing, min(len(study.differing_settings), _SPOKEN) or _SPOKEN)}."
 
 
 def _say_difference(study: Study, rows: Sequence[Row], totals: Sequence[float], where: str) -> str:
@@ -348,19 +390,54 @@ def answer_profile(ask: Ask, *, top: int, **asked: Any) -> Answer:
 
 
 def _next(study: Study, asked: Mapping[str, Any]) -> str:
-    """Return the command that compares all runs of both sides, or shows when the only run did what."""
-    names = [side.name if asked["by"] else side.run.run_id for side in study.sides]
-    if len(names) == 1:
-        run_id = study.sides[0].run.run_id
-        return write_command("trace", {"-o": f"{run_id}.json.gz"}, run_id)
-    chosen = {"--workload": asked["workload"], "--experiment": asked["experiment"]}
-    return write_command("compare", {"--by": asked["by"] or "run", **chosen}, sides=names)
+    """Return the command that compares all runs of both sides, or sets the newest run beside one with other settings.
+
+    Where there is no such other run, or the only one was named, it is that which shows when the run did what.
+    """
+    first, last = study.sides[0].run, study.sides[-1].run
+    if len(study.sides) == 1:
+        nearest = _find_nearest(first, study.others) if study.is_newest else None
+        if nearest:
+            return write_command("profile", {}, first.run_id, nearest.run_id)
+        return write_command("trace", {"-o": f"{first.run_id}.json.gz"}, first.run_id)
+    if not study.is_of_runs:
+        chosen = {"--workload": asked["workload"], "--experiment": asked["experiment"]}
+        return write_command("compare", {"--by": asked["by"], **chosen}, sides=[side.name for side in study.sides])
+    if first.workload != last.workload:
+        return write_command("compare", {"--by": _WORKLOAD}, sides=[first.workload, last.workload])
+    by = ",".join(f"parameter:{name}" for name in study.differing_settings if can_name(name))
+    if not by and identify_command(first.command) != identify_command(last.command):
+        by = "command"
+    if by:
+        return write_command("compare", {"--workload": first.workload, "--by": by})
+    return write_command("compare", {"--by": "run"}, sides=[first.run_id, last.run_id])
+
+
+def _find_nearest(run: Run, others: Sequence[Run]) -> Run | None:
+    """Return the newest run with other settings that has most in common with a run; None: all have the same."""
+
+    def count_differences(other: Run) -> int:
+        own, its = _settings(run), _settings(other)
+        names = own.keys() | its.keys()
+        is_other = identify_command(run.command) != identify_command(other.command)
+        return is_other + len([name for name in names if own.get(name) != its.get(name)])
+
+    apart = [other for other in reversed(others) if count_differences(other)]
+    places = attrgetter(*CONDITIONS)
+    return min(apart, key=lambda other: (places(other) != places(run), count_differences(other)), default=None)
 
 
 def render(study: Study, *, top: int) -> Answer:
     """Return the answer; CSV has a line for each operation. A terminal shows at most `top` of them in each table."""
-    names = [side.name if len(study.sides) > 1 else side.run.run_id for side in study.sides]
-    sides, sections, facts = Table(_SIDES, study.sides), [], {}
+    columns: Sequence[Column] = _SIDES
+    if len(study.sides) == 1:
+        names = [study.sides[0].run.run_id]
+        # The letter of a run alone is only in data.
+        columns = (Column("name"), *_SIDES[1:]) if study.is_of_runs else _SIDES
+    else:
+        names = [f"{side.name} {side.run.run_id}" if study.is_of_runs else side.name for side in study.sides]
+    newest = f", the newest of {len(study.others) + 1} traced runs" if study.is_newest and study.others else ""
+    sides, sections, facts = Table(columns, study.sides), [], {}
     tables: list[Table] = []
     if study.differing:
         columns = [Column(None, "", "title", left=True)]
@@ -377,7 +454,7 @@ def render(study: Study, *, top: int) -> Answer:
         totals = {"total_seconds": lane.totals, "difference_seconds": lane.difference}
         facts[lane.lane.name] = {**totals, "operations": table}
     return Answer(
-        heading=f"Profile: {' · '.join(names)}",
+        heading=f"Profile: {' · '.join(names)}{newest}",
         text=answer(study),
         short=answer(study, brief=True),
         parts=[Legend("", sides), Legend("", _LEGEND)],
@@ -438,6 +515,8 @@ def _only_on_one_side(study: Study, top: int) -> Section:
 
 # Of an operation's name, where there is little room.
 _MOST_CHARACTERS = 31
+# A table of more operations was asked for.
+_FEW = 5
 
 
 def _operations(lane: LaneTimes, study: Study, scale: Notation, top: int) -> Table:
@@ -450,7 +529,8 @@ def _operations(lane: LaneTimes, study: Study, scale: Notation, top: int) -> Tab
     ]
     foot = [f"all {len(lane.rows)}", *(ABSENT if total is None else scale.write_bare(total) for total in lane.totals)]
     for at, (letter, side) in enumerate(zip("ab", study.sides, strict=False)):
-        columns.append(Column(f"{letter}_seconds", side.name, f"amounts.{at}.seconds", show=scale.write_bare))
+        title = side.name if len(study.sides) > 1 else "time"
+        columns.append(Column(f"{letter}_seconds", title, f"amounts.{at}.seconds", show=scale.write_bare))
         columns += [Column(f"{letter}_{name}", value=f"amounts.{at}.{name}") for name in ("share_percent", "calls")]
     if len(study.sides) > 1:
         title = f"{study.sides[1].name} − {study.sides[0].name}"
@@ -459,7 +539,15 @@ def _operations(lane: LaneTimes, study: Study, scale: Notation, top: int) -> Tab
         foot.append(ABSENT if lane.difference is None else scale.write_difference(lane.difference))
     columns += [Column(None, "share", _shares), Column(None, "calls", _calls)]
     about = {"table": lane.lane.name}
-    return Table(columns, lane.rows, about=about, foot=[tuple(foot)], most=top, more=partial(_more, scale))
+    return Table(
+        columns,
+        lane.rows,
+        about=about,
+        foot=[tuple(foot)],
+        most=top,
+        can_shrink=top <= _FEW,
+        more=partial(_more, scale),
+    )
 
 
 def _shares(row: Row) -> str:

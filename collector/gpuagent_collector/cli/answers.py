@@ -789,8 +789,8 @@ ANSWERS: Mapping[str, AnswerCommand] = {
         details="""
         RUN may be a workload, which is its newest run with a trace; without it, it is the newest run of all.
         OTHER is a run to compare it with. With --by, each side is the run of median throughput among
-        traced runs that agree in everything else. FACET is one of those of `collector compare --help`. Runs on
-        a GPU take a short trace of kernels; `gpuagent run --profile` traces operators too.
+        traced runs that agree in everything else. FACET is one of those of `collector compare --help`. On a GPU
+        built-in workloads take a short trace of kernels; with `--profile` they trace operators too.
         """,
         examples=(
             "mnist-1f2e3d4c5b",

@@ -213,7 +213,7 @@ def _profiles(ask: Ask, comparison: Comparison) -> tuple[tuple[profile.Study, ..
         pairs = [[sides[0], other] for other in sides[1:MOST_SIDES]] or [sides[:1]]
         found.append(tuple(profile.study_sides(ask, pair, facts, each) for pair in pairs if pair))
     if not any(found):
-        raise GpuAgentError(f"no run of {blocks[0].workload} has a trace: {profile.HOW_TO_TRACE}")
+        raise GpuAgentError(f"no run of {blocks[0].workload} has a trace: {profile.how_to_trace(blocks[0].runs)}")
     return tuple(found)
 
 

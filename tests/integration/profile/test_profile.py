@@ -1,11 +1,13 @@
 """Operations of one run and of two side by side, on stores whose answers are known by hand."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from gpuagent_collector.answers.profile import Study, answer, answer_profile, find_caveats, study_profile
 from gpuagent_collector.answers.profile_data import LaneTimes
+from gpuagent_collector.present.answer import Answer
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from tests.integration.compare.synthetic import Node, SyntheticStore
 from tests.integration.profile.traced import add_traced, kernel, operator
@@ -18,6 +20,11 @@ NHWC = "void cudnn::nchwToNhwcKernel<float>(float*)"
 
 def study(store: SyntheticStore, *values: str, by: str | None = None, workload: str | None = None) -> Study:
     return study_profile(store.ask, values=values, by=by, workload=workload, experiment=None)
+
+
+def ask_profile(store: SyntheticStore, *values: str) -> Answer:
+    asked: dict[str, Any] = {"by": None, "workload": None, "experiment": None, "each": None}
+    return answer_profile(store.ask, top=5, values=values, **asked)
 
 
 def table(found: Study, name: str) -> LaneTimes:
@@ -192,19 +199,18 @@ def test_one_of_several_workloads_has_to_be_named(store: SyntheticStore, node: N
 
 
 def test_without_a_name_the_newest_run_with_a_trace_is_shown(store: SyntheticStore, node: Node) -> None:
-    asked: dict[str, Any] = {"by": None, "workload": None, "experiment": None, "each": None}
     store.next_run(node)
     with pytest.raises(GpuAgentError, match="no run has a trace"):
-        answer_profile(store.ask, top=5, values=(), **asked)
+        ask_profile(store)
     add_traced(store, node, [kernel("gemm", 4.0)])
     traced = store.rows["op_times"][0]["run_id"]
     store.next_run(node)
-    assert answer_profile(store.ask, top=5, values=(), **asked).heading == f"Profile: {traced}"
+    assert ask_profile(store).heading == f"Profile: {traced}"
 
 
 def test_a_workload_in_place_of_a_run_is_its_newest_run_with_a_trace(store: SyntheticStore, node: Node) -> None:
     store.next_run(node)
-    with pytest.raises(GpuAgentError, match=r"no run of mnist has a trace: .*`gpuagent run --profile`"):
+    with pytest.raises(GpuAgentError, match=r"no run of mnist has a trace: .*`gpuagent run WORKLOAD --profile`"):
         study(store, "mnist")
     add_traced(store, node, [kernel("gemm", 4.0)])
     traced = store.rows["op_times"][0]["run_id"]
@@ -214,9 +220,51 @@ def test_a_workload_in_place_of_a_run_is_its_newest_run_with_a_trace(store: Synt
         study(store, "mnist", traced)
 
 
+def test_the_newest_of_several_runs_has_its_settings_and_another_beside_it(store: SyntheticStore, node: Node) -> None:
+    for precision, batch in (("fp32", 32), ("bf16", 64), ("tf32", 64)):
+        add_traced(store, node, [kernel("gemm", 4.0)], parameters={"precision": precision, "batch_size": batch})
+    for values in ((), ("mnist",)):
+        found = ask_profile(store, *values)
+        assert found.heading == "Profile: run-2, the newest of 3 traced runs"
+        assert found.text.startswith("A step of mnist with --batch-size 64, --precision tf32 takes")
+        assert found.next == "collector profile run-2 run-1"
+    named = ask_profile(store, "run-2")
+    assert named.heading == "Profile: run-2"
+    assert "--precision tf32" in named.text
+    assert named.next
+    assert named.next.startswith("collector trace run-2")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "following"),
+    [
+        ({}, {}, "--by run run-0 run-1"),
+        ({"parameters": {"precision": "tf32"}}, {}, "--workload mnist --by parameter:precision,parameter:batch_size"),
+        ({"command": '["a.py", "-x"]'}, {"command": '["a.py"]'}, "--workload mnist --by command"),
+        ({"workload": "gpt"}, {}, "--by workload gpt mnist"),
+    ],
+)
+def test_what_follows_two_runs_compares_that_in_which_they_differ(
+    store: SyntheticStore, node: Node, first: Mapping[str, Any], second: Mapping[str, Any], following: str
+) -> None:
+    for run in (first, second):
+        own: dict[str, Any] = {"parameters": {}} if "command" in run else {}
+        add_traced(store, node, [kernel("gemm", 4.0)], **{**own, **run})
+    found = ask_profile(store, "run-0", "run-1")
+    assert found.heading == "Profile: A run-0 · B run-1"
+    assert found.next == f"collector compare {following}"
+
+
+def test_a_program_of_the_users_own_is_told_that_it_is_not_traced(store: SyntheticStore, node: Node) -> None:
+    store.run("own", node, start_seconds=0, workload="gpt.py", parameters={}, command='["python3", "gpt.py"]')
+    for name in ("gpt.py", "own"):
+        with pytest.raises(GpuAgentError, match="only built-in workloads"):
+            study(store, name)
+
+
 def test_a_run_without_a_trace_says_why_or_how_to_get_one(store: SyntheticStore, node: Node) -> None:
     store.run("untraced", node, start_seconds=0)
-    with pytest.raises(GpuAgentError, match=r"run untraced has .*`gpuagent run --profile`"):
+    with pytest.raises(GpuAgentError, match=r"run untraced has .*`gpuagent run WORKLOAD --profile`"):
         study(store, "untraced")
     with pytest.raises(GpuAgentError, match="platform lab that"):
         study(store, "lab", by="platform")
