@@ -269,6 +269,14 @@ def test_points_that_would_hide_one_another_share_a_mark(store: SyntheticStore, 
     assert [series.labels for series in panel.series if "c" in series.labels] == [("a,b", "c")]
 
 
+def test_a_peak_is_labelled_above_both_of_its_roofs(store: SyntheticStore, measured: Node) -> None:
+    add_trial(store, measured, {**fp32(1e12), "dram_bytes_per_step": 1e12})
+    roofline = only_roofline(study(store))
+    panel = roofline_panel(roofline, number_points([roofline], ["lab"]))
+    peaks = [(y, text) for each in panel.series for y, text in zip(each.ys, each.labels, strict=False)]
+    assert (20e12, "FP32 10 of 20 TFLOP/s") in peaks
+
+
 def test_without_roofs_there_is_nothing_to_draw(store: SyntheticStore) -> None:
     node = store.node("elm", "laptop")
     add_trial(store, node, {**fp32(1e9), "minimum_bytes_per_step": 1e9})

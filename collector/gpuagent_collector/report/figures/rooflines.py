@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import ceil, floor, log10
 
 from gpuagent_collector.answers.roofline_points import Point, Roofline, Traffic, merge_marks
-from gpuagent_collector.present.human import in_unit, significant
+from gpuagent_collector.present.human import in_unit, notation, significant
 from gpuagent_collector.present.panel import Axis, Look, Panel, Place, Series
 from gpuagent_common.text import counted
 
@@ -55,8 +55,9 @@ def roofline_panel(roofline: Roofline, indexes: Mapping[int, int], *, is_only: b
     for name, peak in roofline.peaks.items():
         # Above both roofs, since the maker's would go through what is between them.
         by_maker = stated.get(name, peak)
-        maker = f", maker {in_unit('FLOP/s')(by_maker)}" if by_maker != peak else ""
-        peaks.append((right, max(peak, by_maker), f"{name.upper()} {in_unit('FLOP/s')(peak)}{maker}"))
+        scale = notation([peak, by_maker], "FLOP/s")
+        part = "" if by_maker == peak else f"{scale.write_bare(peak)} of "
+        peaks.append((right, max(peak, by_maker), f"{name.upper()} {part}{scale.write(by_maker)}"))
     bandwidth = roofline.measured.bytes_per_second or roofline.datasheet.bytes_per_second
     if bandwidth and corners:
         ridge = min(corners)[0]
