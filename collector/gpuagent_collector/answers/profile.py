@@ -4,6 +4,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from gpuagent_collector.answers.profile_data import (
