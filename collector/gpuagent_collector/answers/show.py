@@ -381,7 +381,7 @@ def render(showing: Showing) -> Answer:
     request, table = comparison.request, overview_table(showing.by_command or comparison)
     among = ""
     if showing.paragraph and table.rows[1:]:
-        table = _settings_table(table, comparison.layout.blocks[0].workload)
+        table = _settings_table(table, (showing.by_command or comparison).layout)
         among = _describe_range(table, comparison)
     parts = [replace(table, most=_FIRST_SETTINGS, can_shrink=True)]
     if comparison.layout.facet.names == {"all"} and (request.experiment or request.workload):
@@ -455,22 +455,27 @@ def _describe_workloads(comparison: Comparison) -> str:
     return f"{counted(runs.total(), 'run')} of {counted(len(runs), 'workload')} succeeded: {listed}."
 
 
-def _settings_table(table: Table, workload: str) -> Table:
+def _settings_table(table: Table, layout: Layout) -> Table:
     """Return the rows of an only workload by its settings, which need its name no more, in their order.
 
-    A row has its unit of throughput in another column, and at its end only where another has the same settings.
+    Values of several options are below the options. A row has its unit of throughput in another column, and at its end
+    only where another has the same settings. Sentences have its `name`.
     """
+    workload, (options, values_of) = layout.blocks[0].workload, layout.options
     rates = [row["metrics"].get("throughput") for row in table.rows]
     units = [f" in {rate.unit}" if rate else "" for rate in rates]
     names = [row["title"].replace(unit, "", 1) for row, unit in zip(table.rows, units, strict=True)]
     titles = _without_common_words([name.removeprefix(f"{workload} ") for name in names])
     of_title = Counter(titles)
     named = zip(table.rows, titles, units, strict=True)
-    rows = [{**row, "title": f"{title}{unit}" if of_title[title] > 1 else title} for row, title, unit in named]
+    rows = []
+    for row, title, unit in named:
+        name, side = f"{title}{unit}" if of_title[title] > 1 else title, row["side"]
+        rows.append({**row, "name": name, "title": name.replace(side, values_of.get(side, side), 1)})
     title, *others = table.columns
     return replace(
         table,
-        columns=(replace(title, title="settings"), *others),
+        columns=(replace(title, title=options or "settings"), *others),
         rows=sorted(rows, key=lambda row: in_order(row["title"])),
     )
 
@@ -497,7 +502,7 @@ def _describe_range(table: Table, comparison: Comparison) -> str:
             of_metric = row["metrics"].get(name)
             figure = of_metric.figures.get(row["side"]) if of_metric else None
             if figure is not None:
-                found.append((figure.median, row["title"], of_metric))
+                found.append((figure.median, row["name"], of_metric))
         if len(found) == len(table.rows) and len({of_metric.unit for *_, of_metric in found}) == 1:
             break
     if len(found) < len(table.rows):

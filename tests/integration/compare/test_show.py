@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import pairwise, product
 from math import inf, nan
 from pathlib import Path
 
@@ -189,6 +189,19 @@ def test_settings_of_a_workload_are_in_the_order_of_their_numbers(call: Collecto
     assert "Values of the experiment sizes" in out
     assert "median throughput is 7.81 items/s (size=128) to 125 items/s (size=8)" in out
     assert out.index(" size=8 ") < out.index(" size=32 ") < out.index(" size=128 ")
+
+
+def test_settings_of_several_options_are_named_in_full_once(call: Collector, tmp_path: Path) -> None:
+    path = tmp_path / "options.duckdb"
+    with made_up(path) as store:
+        node = store.node("spruce", "lab")
+        for size, dtype in product(("8", "64"), ("bf16", "fp32")):
+            command = json.dumps(["python", "train.py", "--size", size, "--dtype", dtype])
+            store.next_run(node, workload="train.py", parameters={}, command=command, throughput=float(size))
+    out = call("show", "train.py", store=path)[1]
+    assert "(--size 64 --dtype bf16)" in " ".join(out.split())
+    rows = [line.split("  ")[0] for line in out.splitlines() if " · " in line]
+    assert rows == ["--size · --dtype", "8 · bf16", "8 · fp32", "64 · bf16", "64 · fp32"]
 
 
 def test_nodes_of_settings_are_in_the_order_of_the_settings(call: Collector, tmp_path: Path) -> None:
