@@ -472,10 +472,10 @@ def _settings_table(table: Table, layout: Layout) -> Table:
     for row, title, unit in named:
         name, side = f"{title}{unit}" if of_title[title] > 1 else title, row["side"]
         rows.append({**row, "name": name, "title": name.replace(side, values_of.get(side, side), 1)})
-    title, *others = table.columns
+    first, *others = table.columns
     return replace(
         table,
-        columns=(replace(title, title=options or "settings"), *others),
+        columns=(replace(first, title=options or "settings"), *others),
         rows=sorted(rows, key=lambda row: in_order(row["title"])),
     )
 
