@@ -15,7 +15,7 @@ from typing import Any
 from gpuagent_collector.choices import Stat
 from gpuagent_collector.compare.caveats import find_disturbances
 from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
-from gpuagent_collector.metrics import BY_NAME, ITEMS, Metric, hint_at
+from gpuagent_collector.metrics import BY_NAME, ITEMS, STEPS, Metric, hint_at
 from gpuagent_collector.present.answer import Answer, Caveat, Legend, Section
 from gpuagent_collector.present.human import change, in_unit, notation, significant
 from gpuagent_collector.present.table import Column, Table
@@ -28,7 +28,7 @@ from gpuagent_collector.runs.find import Choice, find_runs
 from gpuagent_collector.runs.job_runs import name_of_job, take_jobs
 from gpuagent_collector.runs.like import LikeKey, like_key
 from gpuagent_collector.runs.releases import Release, States, find_releases, load_states
-from gpuagent_collector.runs.repeating import Recorded, find_recorded
+from gpuagent_collector.runs.repeating import Recorded, find_recorded, find_varied
 from gpuagent_collector.runs.words import narrow, percent, spoken, telling, write_command
 from gpuagent_collector.statistics.changes import LEAST_PART, find_changes
 from gpuagent_common.errors import GpuAgentError, MisuseError
@@ -143,10 +143,10 @@ class History:
 
     @property
     def first_work(self) -> tuple[Series, ...]:
-        """The series of the work, node and unit of the first one, which new runs continue."""
+        """The series of the workload, node and unit of the first one, which new runs continue."""
         first = self.series[0]
-        work = (first.workload, first.parameters, first.node, first.unit)
-        return tuple(one for one in self.series if (one.workload, one.parameters, one.node, one.unit) == work)
+        work = (first.workload, first.node, first.unit)
+        return tuple(one for one in self.series if (one.workload, one.node, one.unit) == work)
 
     @property
     def same_work(self) -> tuple[Series, ...]:
@@ -205,8 +205,12 @@ def study_history(ask: Ask, request: Request) -> History:
     )
     if request.jobs or any(one.is_tested for one in series):
         return history
-    ids = [run_id for one in history.first_work for run_id in one.run_ids]
-    return replace(history, recorded=find_recorded(ask, ids))
+    recorded = find_recorded(ask, [run_id for one in history.first_work for run_id in one.run_ids])
+    if history.series[0].unit == STEPS:
+        # Runs that count items would begin another history.
+        steps = {name: value for name, value in recorded.steps.items() if name != "items_per_step"}
+        recorded = replace(recorded, steps=steps)
+    return replace(history, recorded=recorded)
 
 
 def _find_least(lengths: Sequence[int], alpha: float) -> tuple[int, float]:
@@ -383,26 +387,26 @@ def _untested(history: History, title: str) -> str:
         what, several = ("history", "histories") if len({one.node for one in series}) > 1 else ("setting", "settings")
         among = f"It is {write(min(medians))} to {write(max(medians))} in {len(series)} {several}." if is_one else ""
         each += f" of each {what}"
-    command, missing = _repeat(history)
+    command, missing, made = _repeat(history)
     follows = [history.recorded.lacking] if history.recorded and command else []
     # Elsewhere they would begin another history.
     is_placed = history.recorded and (history.recorded.nodes or len({one.node for one in series}) > 1)
     there = f", run on {series[0].node}," if is_placed else ""
+    of = " of each setting" if made == len(series) else f" of each of {made} settings"
+    if made == 1:
+        is_only = len({(one.workload, one.parameters, one.like.identity, one.unit) for one in series}) == 1
+        of = "" if is_only else " of the first setting"
     if command and command.startswith("collector launch"):
         nodes = first_few([one.node for one in history.same_work])
         places = f"each of {' and '.join(nodes.rsplit(', ', 1))}" if history.same_work[1:] else nodes
-        of = " of the first setting" if history.first_work[1:] else ""
-        follows.append(f"The next command asks a collector for {counted(missing or 0, 'more run')}{of} on {places}.")
-    elif command and missing:
-        lacks = "missing run" if missing == 1 else f"{missing} missing runs"
-        follows.append(f"The next command{there} makes the {lacks} of the first setting.")
-    elif command and there:
-        follows.append(f"The next command{there} makes more runs of its settings.")
+        follows.append(f"The next command asks a collector for {counted(missing, 'more run')}{of} on {places}.")
+    elif command:
+        follows.append(f"The next command{there} makes {counted(missing, 'more run')}{of}.")
     takes = f"{history.least} runs of one setting on one node"
     if history.request.jobs:
         takes = f"{history.least} jobs of one user and name with as many CPUs, GPUs and nodes"
         each = each.replace("run", "job")
-    are = "is" if each in ("1 run", "1 job") else "are"
+    are = "is" if max(runs) == 1 else "are"
     nothing = f"Nothing shows yet whether {title} changed over time: it takes {takes}, and there {are} {each}."
     return " ".join(filter(None, [nothing, among, *follows]))
 
@@ -548,22 +552,31 @@ def _match_command(command: Command, others: Sequence[Command]) -> str:
     return " AND ".join(f"list_contains(command::VARCHAR[], {literal(word)})" for word in words)
 
 
-def _repeat(history: History) -> tuple[str | None, int | None]:
-    """Return the command that goes on with the histories of this node, or with the first one, and then how often.
+def _repeat(history: History) -> tuple[str | None, int, int]:
+    """Return the command that goes on with the histories of this node, how often, and of how many settings.
 
-    The number is that of the runs which the first one lacks; None: all are repeated as often as is usual.
+    Of settings that no single command makes, it goes on with the first one.
     """
-    if history.recorded is None:
-        return None, None
     first, recorded = history.series[0], history.recorded
-    nodes = [one.node for one in history.same_work]
-    missing = history.least - min(one.levels[0].runs for one in history.same_work)
+    if recorded is None:
+        return None, 0, 0
+
+    def lack(series: Sequence[Series]) -> int:
+        return history.least - min(one.levels[0].runs for one in series)
+
+    nodes, missing = [one.node for one in history.same_work], lack(history.same_work)
     if launch := recorded.launch_command(first.command, first.workload, missing, nodes):
-        return launch, missing
-    if every := recorded.repeat_command([one.command for one in history.first_work], first.workload):
-        return every, None
-    missing = history.least - first.levels[0].runs
-    return recorded.repeat_command([first.command], first.workload, missing), missing
+        return launch, missing, 1
+    missing, parameters = lack(history.first_work), dict.fromkeys(one.parameters for one in history.first_work)
+    every = None
+    if varied := find_varied([json.loads(each) for each in parameters]):
+        every = recorded.workload_command(first.workload, varied, missing)
+    elif len(parameters) == 1:
+        every = recorded.repeat_command([one.command for one in history.first_work], first.workload, missing)
+    if every:
+        return every, missing, len(history.first_work)
+    missing = lack([first])
+    return recorded.repeat_command([first.command], first.workload, missing), missing, 1
 
 
 def _overview(history: History) -> Table:

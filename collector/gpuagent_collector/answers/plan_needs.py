@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, compress
-from math import expm1, log, prod, sqrt
+from math import expm1, log, sqrt
 from pathlib import Path
 
 import numpy as np
@@ -29,15 +29,15 @@ from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import in_unit
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import USUAL_REPEATS, Command, differing_arguments, in_order
+from gpuagent_collector.runs.arguments import USUAL_REPEATS, Command, differing_arguments
 from gpuagent_collector.runs.cells import CANCELLED, UNFINISHED, Block, Cell, Layout, first_few, match_runs, tell_apart
 from gpuagent_collector.runs.columns import Floats
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import Choice, find_runs
 from gpuagent_collector.runs.like import group_like
-from gpuagent_collector.runs.repeating import Recorded, are_elsewhere, find_recorded
-from gpuagent_collector.runs.words import percent, reasons, statuses, write_command, write_value
+from gpuagent_collector.runs.repeating import Recorded, are_elsewhere, find_recorded, find_varied
+from gpuagent_collector.runs.words import percent, reasons, statuses, write_command
 from gpuagent_collector.statistics.repeats import (
     POWERS,
     Spread,
@@ -181,7 +181,8 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
     if experiments := _find_experiments(succeeded, question):
         runs, succeeded = ([run for run in each if run.experiment == experiments[0][0]] for each in (runs, succeeded))
     blocks = _blocks(succeeded)
-    varied = _find_varied(blocks)
+    is_one_workload = len({block.workload for block in blocks}) == 1
+    varied = find_varied([block.parameters for block in blocks]) if is_one_workload else {}
     question = replace(question, looks=_find_looks(succeeded, blocks, varied, question.effects))
     _check_metric(question.metric)
     metrics = [BY_NAME[name] for name in ([question.metric] if question.metric else default_primaries(blocks))]
@@ -258,17 +259,6 @@ def _find_experiments(runs: Sequence[Run], question: Question) -> Sequence[tuple
     if not (is_free and len({(run.workload, run.platform) for run in runs}) == 1 and all(run.command for run in runs)):
         return ()
     return rank_experiments(Layout(facet=find_facet("platform"), sides=(), blocks=tuple(_blocks(runs)), left_out=()))
-
-
-def _find_varied(blocks: Sequence[Block]) -> Mapping[str, Sequence[str]]:
-    """Return the values of each parameter in which blocks of one workload differ; {}: some combination is missing."""
-    values: dict[str, dict[str, None]] = defaultdict(dict)
-    for block in blocks:
-        for name, value in block.parameters.items():
-            values[f"--{name.replace('_', '-')}"][write_value(value)] = None
-    varied = {name: sorted(found, key=in_order) for name, found in values.items() if len(found) > 1}
-    is_whole = len({block.workload for block in blocks}) == 1 and prod(map(len, varied.values())) == len(blocks)
-    return varied if is_whole else {}
 
 
 def _find_looks(

@@ -6,15 +6,17 @@ import shlex
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.metrics.metric import STEPS
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import USUAL_REPEATS, Command, parse_arguments
+from gpuagent_collector.runs.arguments import USUAL_REPEATS, Command, in_order, parse_arguments
 from gpuagent_collector.runs.arguments import repeat_command as command_with
 from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.runs.facets import JOINT
+from gpuagent_collector.runs.words import write_value
 from gpuagent_common.looks import FIRST_LOOK, RULE_LABEL, read_rule
 from gpuagent_common.naming import RESERVED_LABELS
 from gpuagent_common.program_name import find_step_size, is_step_size, name_programs, read_options
@@ -194,6 +196,16 @@ def _find_items_option(counts: Collection[float], commands: Iterable[Command]) -
         if len(of_option) > 1 and (of_option == written or (is_step_size(option) and of_option > written)):
             return option
     return ""
+
+
+def find_varied(settings: Sequence[Mapping[str, object]]) -> Mapping[str, Sequence[str]]:
+    """Return the values of each parameter in which settings differ, by its option; {}: a combination is missing."""
+    values: dict[str, dict[str, None]] = defaultdict(dict)
+    for parameters in settings:
+        for name, value in parameters.items():
+            values[f"--{name.replace('_', '-')}"][write_value(value)] = None
+    varied = {name: sorted(found, key=in_order) for name, found in values.items() if len(found) > 1}
+    return varied if prod(map(len, varied.values())) == len(settings) else {}
 
 
 def write_parameters(parameters: Mapping[str, str]) -> list[str]:

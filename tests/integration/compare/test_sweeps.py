@@ -457,7 +457,7 @@ def test_new_runs_continue_the_history_of_one_node(store: SyntheticStore) -> Non
     for hostname, platform in (("elm", "lab"), (os.uname().nodename, "cloud"), (os.uname().nodename, "cloud")):
         store.next_run(store.node(hostname, platform), workload="vgg16")
     past = history.render(history.study_history(store.ask, history.Request()))
-    assert past.next == "gpuagent bench vgg16 --platform cloud"
+    assert past.next == "gpuagent bench --rounds 7 vgg16 --platform cloud"
 
 
 @pytest.mark.parametrize("other", ["lab", os.uname().nodename])

@@ -1,6 +1,7 @@
 """Figures over time: levels, the facts that changed between them, and runs before and after an event."""
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterator
@@ -114,6 +115,28 @@ def test_of_several_settings_a_history_makes_the_runs_that_the_first_lacks(
     assert rendered.next == f"collector launch --on node=spruce --repeat {missing} --wait --name tools -- a file"
     asked = f"asks a collector for {missing} more runs of the first setting on spruce."
     assert rendered.text.endswith(f"The next command {asked}")
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_the_runs_that_a_history_asks_for_are_enough_and_of_every_setting(tmp_path: Path, is_own: bool) -> None:
+    def study(runs: int) -> History:
+        with synthetic(tmp_path / f"{runs}.duckdb") as store:
+            node = store.node(os.uname().nodename, "lab")
+            for _, size in product(range(runs), ("8", "32")):
+                command = json.dumps(["tool", "--batch-size", size]) if is_own else None
+                own: dict[str, Any] = {"parameters": {} if is_own else {"batch_size": int(size)}, "command": command}
+                store.next_run(node, workload="tool", throughput=float(size), **own)
+            for row in store.rows["results"]:
+                row["unit"] = "steps/s" if row["name"] == "throughput" else row["unit"]
+            return study_history(store.ask, HistoryRequest())
+
+    words = shlex.split(render(study(1)).next or "")
+    assert "batch-size=8,32" in words
+    # Items would be another history than that of these steps.
+    assert "--items-per-step" not in words
+    rounds = int(words[words.index("--rounds") + 1])
+    assert [one.is_tested for one in study(1 + rounds).series] == [True, True]
+    assert [one.is_tested for one in study(rounds).series] == [False, False]
 
 
 def test_a_change_has_the_warnings_of_its_own_runs(tmp_path: Path) -> None:
