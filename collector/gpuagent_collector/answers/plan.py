@@ -3,7 +3,7 @@
 import json
 import secrets
 import shlex
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -405,7 +405,22 @@ def _of_which(plan: Plan, made: int, left_out: int) -> str:
         return " of two commands whose difference is not shown yet"
     if left_out:
         return " of the commonest two commands"
+    if shared := _say_shared(plan, made):
+        return shared
     return " of each command" if made > 1 and plan.recorded.nodes[1:] else ""
+
+
+def _say_shared(plan: Plan, made: int) -> str:
+    """Return of how many of all commands the new runs are, and why, where platforms ran others too; '' if not."""
+    platforms, ran = plan.recorded.platforms, defaultdict[Command, set[str]](set)
+    for run in plan.blocks[0].block.runs:
+        ran[run.command].add(str(run.platform))
+    if made == len(ran) or len(platforms) == 1:
+        return ""
+    is_why = {command for command, places in ran.items() if len(places & {*platforms}) > 1} == {*plan.commands}
+    places = "both" if len(platforms) == 2 else "several platforms"
+    why = f" ({'that' if made == 1 else 'those'} run on {places})" if is_why else ""
+    return f" of {'each of ' * (made > 1)}{made} of {len(ran)} commands{why}"
 
 
 def _say_looks(plan: Plan, runs: int, effect: float) -> str:
