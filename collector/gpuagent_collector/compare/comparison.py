@@ -255,14 +255,21 @@ class Comparison:
     is_uncounted: bool = False
 
     @property
+    def are_level(self) -> bool:
+        """True if several sides of one block have equal medians."""
+        tests = self.figures.tests
+        medians = {side.median for test in tests for side in (test.baseline, test.other)}
+        return len(self.layout.blocks) == 1 and len(tests) > 1 and len(medians) == 1
+
+    @property
     def headline(self) -> Test | None:
         """The test of a sweep's best side, or where the baseline is best, of the next one; None: it is no sweep.
 
-        A sweep has several sides in one block, and a metric of which more or less is better. Sides with too few runs
-        are the best only where all have too few.
+        A sweep has several sides in one block, and a metric of which more or less is better; where all medians are
+        equal, no side is the best. Sides with too few runs are the best only where all have too few.
         """
         better, tests = self.figures.primary.better, self.figures.tests
-        if better is None or len(self.layout.blocks) > 1 or len(tests) < 2:
+        if better is None or len(self.layout.blocks) > 1 or len(tests) < 2 or self.are_level:
             return None
         sign = 1 if better is Better.HIGHER else -1
         enough = [test for test in tests if test.judgement.verdict is not Verdict.TOO_FEW]
@@ -458,7 +465,7 @@ def _hold_units(layout: Layout, facts: Facts) -> Layout:
     blocks, left_out = [], [*layout.left_out]
     for block in layout.blocks:
         parts = list(divide_by_unit(block, facts))
-        kept = [part for part in parts if len({cell.side for cell in part.cells if cell.runs}) >= least]
+        kept = found = [part for part in parts if len({cell.side for cell in part.cells if cell.runs}) >= least]
         having, every = ({cell.side for part in some for cell in part.cells if cell.runs} for some in (kept, [block]))
         # Runs that count items say what those that count steps of other sizes cannot.
         alike = [part for part in kept if least == 1 or not is_work_unlike(part, facts)]
@@ -469,8 +476,8 @@ def _hold_units(layout: Layout, facts: Facts) -> Layout:
             continue
         blocks += kept
         for part in (part for part in parts if part not in kept):
-            what = tell_apart(part, [*layout.blocks, *parts])
-            left_out += [LeftOut(side=cell.side, runs=len(cell.runs), what=what) for cell in part.cells if cell.runs]
+            left = LeftOut(side="", runs=0, what=tell_apart(part, [*layout.blocks, *parts]), is_unlike=part in found)
+            left_out += [replace(left, side=cell.side, runs=len(cell.runs)) for cell in part.cells if cell.runs]
     having = {cell.side for block in blocks for cell in block.cells if cell.runs}
     sides = tuple(side for side in layout.sides if side in having)
     return replace(layout, sides=sides, blocks=tuple(blocks), left_out=tuple(left_out))

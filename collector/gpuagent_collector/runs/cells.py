@@ -144,11 +144,12 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """Runs without a counterpart, and what ran."""
+    """Runs without a counterpart, and what ran; `is_unlike`: with one, whose steps are other work."""
 
     side: str
     runs: int
     what: str
+    is_unlike: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, for the cached property

@@ -206,6 +206,9 @@ def test_items_are_compared_where_steps_are_of_other_sizes(store: SyntheticStore
     assert [(test.unit, test.other.side) for test in found.figures.tests] == [("items/s", "64")]
     assert "(better)" in answer(found)
     assert {one.what for one in found.layout.left_out} == {"nanogpt in steps/s"}
+    (left,) = (caveat for caveat in found.caveats if caveat.code == "left_out")
+    assert left.text.startswith("5 runs of --batch-size 32, 5 runs of --batch-size 64 left out, as a step ")
+    assert "run the same" not in left.remedy
 
 
 def test_of_sides_without_a_unit_in_common_durations_are_compared(store: SyntheticStore) -> None:

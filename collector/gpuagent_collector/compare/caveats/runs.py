@@ -207,20 +207,30 @@ def left_out(evidence: Evidence) -> Iterator[Caveat]:
     yield from _left_out(evidence, {one.side for one in evidence.layout.left_out} - asked, "left_out")
 
 
+_COUNT_ITEMS = "run them again with `--items-per-step`, so that samples are counted (docs/your-program.md)"
+# Why runs are left out that have no counterpart, and that have one.
+_WHY_LEFT_OUT = {
+    False: "without a counterpart on another side",
+    True: "as a step of another batch size is other work",
+}
+
+
 def _left_out(evidence: Evidence, sides: Collection[str], code: str) -> Iterator[Caveat]:
-    found = [one for one in evidence.layout.left_out if one.side in sides]
-    runs: Counter[str] = Counter()
-    for one in found:
-        runs[one.side] += one.runs
-    if runs:
-        settings = list(dict.fromkeys(one.what for one in found))
-        more = f" and {counted(len(settings) - 1, 'other setting')}" if len(settings) > 1 else ""
-        left = [f"{counted(number, 'run')} of {side}" for side, number in runs.items()]
-        yield Caveat(
-            code=code,
-            text=f"{', '.join(left)} left out, without a counterpart on another side: {settings[0]}{more}",
-            remedy="run the same workload with the same parameters on each side",
-        )
+    name_side = evidence.layout.facet.name_side
+    for is_unlike, why in _WHY_LEFT_OUT.items():
+        found = [one for one in evidence.layout.left_out if one.side in sides and one.is_unlike is is_unlike]
+        runs: Counter[str] = Counter()
+        for one in found:
+            runs[one.side] += one.runs
+        if runs:
+            settings = list(dict.fromkeys(one.what for one in found))
+            more = f" and {counted(len(settings) - 1, 'other setting')}" if len(settings) > 1 else ""
+            left = [f"{counted(number, 'run')} of {name_side(side)}" for side, number in runs.items()]
+            remedy = "run the same workload with the same parameters on each side"
+            if is_unlike:
+                has_others = runs.keys() <= {*evidence.layout.sides}
+                remedy = "nothing to do: their other runs are compared" if has_others else _COUNT_ITEMS
+            yield Caveat(code=code, text=f"{', '.join(left)} left out, {why}: {settings[0]}{more}", remedy=remedy)
 
 
 def one_node(evidence: Evidence) -> Iterator[Caveat]:
