@@ -140,15 +140,14 @@ def _of_workload(ask: Ask, name: str, request: Request, workload: str) -> Reques
 
 def _recommend(ask: Ask, request: Request, chosen: Selection) -> str:
     """Return which side of each of the first workloads is best, in words, as far as that is known."""
-    others = {run.side for run in chosen.runs} - {None, *chosen.layout.sides}
-    if others or chosen.layout.facet.is_of_arguments:
-        return ""  # it would be of other runs than are drawn
     said = []
     workloads = list(dict.fromkeys(block.workload for block in chosen.layout.blocks))
     named = {name: getattr(request, name) for name in ("by", "experiment", "where", "prices", "delta")}
     for workload in workloads[:_MOST_SAID]:
         with suppress(GpuAgentError):
-            said.append(say_recommendation(recommend(ask, RecommendRequest(workload=workload, **named)), most=1))
+            found = recommend(ask, RecommendRequest(workload=workload, **named))
+            if {*found.layout.run_ids} <= {*chosen.layout.run_ids}:
+                said.append(say_recommendation(found, most=1))
     return " ".join(said)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -384,6 +384,30 @@ def test_the_frontier_joins_what_nothing_beats(filled_with: Filled, plot: Plot) 
     (joined,) = [line for line in energy.lines if line.get_linestyle() != "None"]
     assert len(xs_of(joined)) == 2
     assert "broken line" in picture.note
+
+
+def alike(store: SyntheticStore) -> None:
+    """Add commands that end with one loss; a larger batch takes less time and energy."""
+    node = store.node("elm", "lab")
+    for _, size in product(range(7), ("8", "16", "32")):
+        command = json.dumps(["train", "--batch-size", size])
+        ended = store.next_run(node, workload="train", parameters={}, command=command, throughput=float(size))
+        store.report(ended, {"loss": 0.5})
+
+
+def test_of_sides_with_equal_medians_none_is_the_lowest(filled_with: Filled, plot: Plot) -> None:
+    said = plot(filled_with(alike), "loss", by="command").said
+    assert ("lowest" in said, "0.500 with all 3 commands" in said) == (False, True)
+    assert compare(filled_with(alike).ask, Request(by="command", metric="loss")).headline is None
+
+
+def test_a_frontier_of_commands_says_which_is_best(filled_with: Filled, plot: Plot) -> None:
+    prices = parse_prices(b'[{"platform": "lab", "currency": "USD", "instance_hour": 1}]', "prices.yaml")
+    assert "with --batch-size 32" in plot(filled_with(alike), "frontier", by="command", prices=prices).said
+    some = plot(
+        filled_with(alike), "frontier", by="command", prices=prices, values=("--batch-size 8", "--batch-size 16")
+    )
+    assert "32" not in some.said
 
 
 def on_one_side(store: SyntheticStore) -> None:
