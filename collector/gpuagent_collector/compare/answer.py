@@ -152,6 +152,8 @@ def _costs(comparison: Comparison, *, most: int, place: str) -> list[str]:
 
 def _results(comparison: Comparison, *, most: int, place: str) -> list[str]:
     tests, overall = comparison.figures.tests, comparison.figures.overall
+    if comparison.are_level:
+        return [say_level(comparison)]
     if comparison.is_uncounted and comparison.headline:
         return [_uncounted_sentence(comparison, comparison.headline)]
     if best := comparison.headline:
@@ -381,6 +383,15 @@ def _uncounted_sentence(comparison: Comparison, best: Test) -> str:
     workload = tell_apart(best.block, comparison.layout.blocks, briefly=True)
     title = spoken(comparison.figures.primary, comparison.request.stat)
     return f"{workload}: {title} is {ends}, but none is better unless all have the same samples."
+
+
+def say_level(comparison: Comparison, *, is_last: bool = False) -> str:
+    """Return the median that all sides of the only block have, of curves by step that of their ends."""
+    block, facet, test = comparison.layout.blocks[0], comparison.layout.facet, comparison.figures.tests[0]
+    title = f"{'last ' * is_last}{spoken(comparison.figures.primary, comparison.request.stat)}"
+    median = notation([test.baseline.median], test.unit).write(test.baseline.median)
+    where = f"{facet.preposition} all {len(comparison.layout.sides)} {facet.plural}".lstrip()
+    return f"{block.workload}: the median {title} is {median} {where} ({counted(len(block.runs), 'run')})."
 
 
 def _number(test: Test) -> str:

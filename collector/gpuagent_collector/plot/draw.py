@@ -14,8 +14,9 @@ from gpuagent_collector.answers.serving import answer as say_serving
 from gpuagent_collector.answers.serving_curves import choose_study
 from gpuagent_collector.choices import WHOLE
 from gpuagent_collector.compare.answer import answer as say_comparison
+from gpuagent_collector.compare.answer import say_level
 from gpuagent_collector.compare.choosing import compare_what_differs, say_choice
-from gpuagent_collector.compare.comparison import Comparison, Request, compare
+from gpuagent_collector.compare.comparison import Request, compare
 from gpuagent_collector.compare.matrix import Selection, choose_runs, stats_in, tabulate_runs
 from gpuagent_collector.metrics import BY_NAME, hint_at
 from gpuagent_collector.plot.answers import draw_because, draw_frontier, draw_rooflines, draw_scaling, draw_serving
@@ -30,7 +31,6 @@ from gpuagent_collector.plot.over_time import (
 from gpuagent_collector.plot.picture import Picture, in_style
 from gpuagent_collector.plot.rows import draw_bars, draw_dots
 from gpuagent_collector.plot.workloads import COLLECTIVES, MEMORY_LIMIT, draw_links, draw_split
-from gpuagent_collector.present.human import in_unit
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.recommend.answer import answer as say_recommendation
 from gpuagent_collector.recommend.study import Request as RecommendRequest
@@ -39,9 +39,7 @@ from gpuagent_collector.runs.cells import choose_sides
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import find_runs
-from gpuagent_collector.runs.words import spoken
 from gpuagent_common.errors import GpuAgentError, MisuseError
-from gpuagent_common.text import counted
 
 # Workloads of which it is said where they run best.
 _MOST_SAID = 2
@@ -179,17 +177,8 @@ def _draw_metrics(ask: Ask, asked: PlotRequest) -> Picture:
         return picture
     said = say_comparison(comparison, most=1, place="in the figure")
     if comparison.are_level:
-        said = _say_level(comparison, is_last=kind is Kind.STEPS)
+        said = say_level(comparison, is_last=kind is Kind.STEPS)
     return _saying(picture, f"{said} {say_choice(comparison, asked.request)}".rstrip())
-
-
-def _say_level(comparison: Comparison, *, is_last: bool) -> str:
-    """Return the median that all sides of the only block have, of curves by step that of their ends."""
-    block, facet, test = comparison.layout.blocks[0], comparison.layout.facet, comparison.figures.tests[0]
-    title = f"{'last ' * is_last}{spoken(comparison.figures.primary, comparison.request.stat)}"
-    median = in_unit(test.unit)(test.baseline.median)
-    where = f"{facet.preposition} all {len(comparison.layout.sides)} {facet.plural}".lstrip()
-    return f"{block.workload}: the median {title} is {median} {where} ({counted(len(block.runs), 'run')})."
 
 
 def _choose_kind(ask: Ask, names: Sequence[str], chosen: Selection) -> Kind | None:
