@@ -611,7 +611,7 @@ def _legend(ranking: Ranking, recommendation: Recommendation) -> Legend:
         "not shown to be worse than another share the first place."
     ]
     if any(standing.is_efficient is not None for standing in ranking.standings):
-        line += f" {_MARK}: no side takes less of all."
+        line += f" {_MARK}: no side is shown to take less of all."
         sentences.append(
             f"{_MARK}: in the Pareto set: no other side takes as little of everything, and is shown to take less of "
             "something."

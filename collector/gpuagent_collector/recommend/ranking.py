@@ -91,7 +91,8 @@ class Standing:
         is_tied: whether nothing shows that another side is better.
         worse_by: the options of which it has a value that is shown to be worse, over all values of the others.
         is_efficient: whether it belongs to the Pareto set: no other side takes less or as much of everything, and is
-            shown to take less of something. None: all sides have fewer than two criteria in common.
+            shown to take less of something. None: all sides have fewer than two criteria in common, or too few runs
+            for any test.
     """
 
     side: str
@@ -236,7 +237,9 @@ def _ranking(scored: tuple[Block, Values], judged: Judged, facts: Facts, delta: 
             of_scored = {side: values[side] for side in scores}
             # Each criterion separately: with few repeats all of them together could show nothing.
             (by_criterion[criterion.name],) = _judge([(block, of_scored)], delta, alpha)
-    efficient = _find_pareto_set(taken, by_criterion, scores) if len(by_criterion) > 1 else None
+    verdicts = {one.verdict for each in by_criterion.values() for one in each.values()}
+    has_set = len(by_criterion) > 1 and verdicts != {Verdict.TOO_FEW}
+    efficient = _find_pareto_set(taken, by_criterion, scores) if has_set else None
     baseline = _find_baseline(block, scores)
     reference = _find_reference(scores, judged, baseline)
     judgements = {side: _against(reference, side, judged) for side in scores}

@@ -142,6 +142,13 @@ def test_a_side_stays_in_the_pareto_set_until_something_is_shown_to_be_worse() -
     assert efficient({"a": taking(time=1, cost=1), "wide": wide}) == {"a", "wide"}
 
 
+def test_runs_that_are_too_few_for_any_test_make_no_pareto_set() -> None:
+    sides = {"a": taking(time=1, energy=1), "b": taking(time=9, energy=9), "c": taking(time=5, energy=5)}
+    few = {side: runs[:3] for side, runs in sides.items()}
+    assert {one.is_efficient for one in standings(few, "time")} == {None}
+    assert efficient(sides) == {"a"}
+
+
 def test_a_side_of_which_the_cost_is_not_known_is_not_ranked_by_it() -> None:
     sides = {"a": taking(time=1, cost=1), "b": taking(time=2, cost=1), "c": taking(time=3)}
     (ranking,) = ranked(sides, "cost")
