@@ -539,8 +539,8 @@ def _data(ranking: Ranking, reasons: Sequence[Reasons], recommendation: Recommen
     return Table(columns, rows, about=about)
 
 
-# Of a side, in characters.
-_LONG_NAME = 12
+# Columns of a usual terminal; two are between those of a table.
+_USUAL_WIDTH = 80
 
 
 def _standings(ranking: Ranking, layout: Layout, weights: Mapping[str, float]) -> Table:
@@ -550,10 +550,6 @@ def _standings(ranking: Ranking, layout: Layout, weights: Mapping[str, float]) -
     options = options or layout.facet.option
     names = {one.side: one.side if options else layout.facet.name_side(one.side) for one in ranking.standings}
     names |= values_of
-    criteria = list(ranking.criteria)
-    if "cost" in ranking.judged and "energy" not in weights and max(map(len, [options, *names.values()])) >= _LONG_NAME:
-        # There is no room for it too.
-        criteria = [one for one in criteria if one.name != "energy"]
 
     def verdict(one: Standing) -> str | None:
         if one.worse_by and not one.is_behind:
@@ -572,7 +568,7 @@ def _standings(ranking: Ranking, layout: Layout, weights: Mapping[str, float]) -
         Column(None, options or "side", lambda one: names[one.side], left=True),
         Column(None, "runs", "runs"),
     ]
-    for one in criteria:
+    for one in ranking.criteria:
         values = [standing.medians[one.name] for standing in ranking.standings if one.name in standing.medians]
         scale = notation(values, one.unit)
         if one.name == "cost" and scale.divisor != 1.0:  # of a thousand, which is said once
@@ -584,7 +580,13 @@ def _standings(ranking: Ranking, layout: Layout, weights: Mapping[str, float]) -
         Column(None, "score [interval]", score),
         Column(None, "verdict", verdict),
     ]
-    return Table(columns, ranking.standings, most=MOST_ROWS, can_shrink=True)
+    table = Table(columns, ranking.standings, most=MOST_ROWS, can_shrink=True)
+    grid = table.grid()
+    width = sum(2 + max(map(len, column)) for column in zip(grid.header, *grid.rows, strict=True)) - 2
+    if width > _USUAL_WIDTH and "cost" in ranking.judged and "energy" not in weights:
+        # There is no room for it too.
+        columns = [replace(one, wide=True) if one.title == "energy" else one for one in columns]
+    return replace(table, columns=columns)
 
 
 def _legend(ranking: Ranking, recommendation: Recommendation) -> Legend:

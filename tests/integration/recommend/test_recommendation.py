@@ -9,6 +9,8 @@ import pytest
 from gpuagent_collector.compare.comparison import Request as CompareRequest
 from gpuagent_collector.compare.comparison import compare, cost_row
 from gpuagent_collector.metrics.bounds import Limit
+from gpuagent_collector.present.table import Table
+from gpuagent_collector.present.terminal import table_width
 from gpuagent_collector.prices.files import parse_prices
 from gpuagent_collector.recommend.answer import answer, render
 from gpuagent_collector.recommend.study import Recommendation, Request, recommend
@@ -283,3 +285,20 @@ def test_a_block_without_the_weighed_figures_is_left_out_with_a_warning(store: S
     found = recommended(store, {"energy": 1.0})
     (said,) = (caveat.text for caveat in found.caveats if caveat.code == "unranked")
     assert "weighed: mnist batch_size=8" in said
+
+
+@pytest.mark.parametrize(("platform", "has_energy"), [("oak", True), ("oak-of-the-north", False)])
+def test_a_usual_terminal_has_energy_beside_cost_only_where_it_fits(
+    store: SyntheticStore, platform: str, has_energy: bool
+) -> None:
+    nodes = [store.node(f"node-{number}", f"{platform}-{number}", gpus=["NVIDIA L4"]) for number in (1, 2)]
+    for repeat, (turn, node) in product(range(5), enumerate(nodes, start=1)):
+        store.next_run(node, throughput=1000.0 * turn + repeat)
+    price = "- {{platform: {}-{}, currency: USD, instance_hour: 1}}"
+    listed = "\n".join(price.format(platform, number) for number in (1, 2))
+    table = render(recommended(store, None, prices=parse_prices(listed.encode(), "p.yaml"))).parts[0]
+    assert isinstance(table, Table)
+    narrow, wide = table.grid(wide=False), table.grid()
+    assert ("energy" in narrow.header, "energy" in wide.header) == (has_energy, True)
+    columns = zip(narrow.header, *narrow.rows, strict=True)
+    assert table_width([max(map(len, column)) for column in columns]) <= 80
