@@ -287,7 +287,7 @@ def test_a_block_without_the_weighed_figures_is_left_out_with_a_warning(store: S
     assert "weighed: mnist batch_size=8" in said
 
 
-@pytest.mark.parametrize(("platform", "has_energy"), [("oak", True), ("oak-of-the-north", False)])
+@pytest.mark.parametrize(("platform", "has_energy"), [("oak", True), ("oak-north", False)])
 def test_a_usual_terminal_has_energy_beside_cost_only_where_it_fits(
     store: SyntheticStore, platform: str, has_energy: bool
 ) -> None:
