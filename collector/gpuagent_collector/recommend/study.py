@@ -25,7 +25,9 @@ from gpuagent_collector.runs.words import write_command
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError
 
-_GRAVEST = ("failed_sides", "losses_differ", "joined", "confounded", "different_commands", "foreign_load")
+_GRAVEST = (
+    *("failed_sides", "losses_differ", "joined", "confounded", "different_commands", "other_steps", "foreign_load"),
+)
 # Of the metric that `compare` tests: the criteria name theirs.
 _OF_METRICS = frozenset({"untested", "no_throughput"})
 

@@ -18,6 +18,7 @@ from gpuagent_collector.compare.comparison import Comparison
 from gpuagent_collector.compare.document import find_next
 from gpuagent_collector.errors import NothingToCompareError
 from gpuagent_collector.metrics import BY_NAME
+from gpuagent_collector.prices.files import parse_prices
 from gpuagent_collector.recommend.study import Request as RecommendRequest
 from gpuagent_collector.recommend.study import recommend
 from gpuagent_collector.runs.data import load_facts, load_runs
@@ -273,8 +274,11 @@ def test_steps_of_other_batch_sizes_are_not_compared(store: SyntheticStore, opti
     written = write_experiment(store.ask, planned)
     assert ('"items_per_step": 128' in written) is is_counted
     assert f'metric: "{"throughput" if is_counted else metric}"' in written
-    per_run = recommend(store.ask, RecommendRequest(workload="nanogpt", by="command"))
-    assert per_run.rankings[0].criteria[0].source == metric
+    prices = parse_prices(b"- {platform: alder, currency: USD, instance_hour: 1}", "p.yaml")
+    for known in (None, prices):
+        placed = recommend(store.ask, RecommendRequest(workload="nanogpt", by="command", prices=known))
+        assert placed.rankings[0].criteria[0].source == metric
+        assert (placed.caveats[0].code == "other_steps") is (metric == "run_seconds")
     if metric == "run_seconds":
         assert "other_steps" in codes(compared(store, by="command", metric="throughput"))
         assert "(worse)" not in answer(comparison) and "(better)" not in answer(comparison)

@@ -8,7 +8,7 @@ import numpy as np
 from gpuagent_collector.compare.figures import Evidence, is_work_unlike
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import significant
-from gpuagent_collector.prices.price import currencies_of
+from gpuagent_collector.prices.price import COST_PER_RUN, currencies_of
 from gpuagent_collector.runs.arguments import USUAL_REPEATS
 from gpuagent_collector.runs.cells import match_runs, tell_apart
 from gpuagent_collector.runs.data import Facts, Run
@@ -29,6 +29,8 @@ CLIENT_LIMITED = Caveat(
 
 # What a program has learned, by the names under which its last values are results.
 _LEARNED = ("loss", "accuracy")
+# What a whole run takes, by the begins of the metrics' names.
+_OF_RUNS = ("run_seconds", "gpu_energy_run_", f"{COST_PER_RUN.stem}_")
 # Closer ones may be chance, and are in the table of all metrics.
 _FAR_SHARE = 0.1
 
@@ -108,21 +110,21 @@ def unmatched(evidence: Evidence) -> Iterator[Caveat]:
 
 def other_steps(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where steps are not compared, because those of a side are larger."""
-    figures = evidence.figures
+    name = evidence.figures.primary.name
+    is_of_runs = name.startswith(_OF_RUNS)
     unlike = [run for block in evidence.layout.blocks if is_work_unlike(block, evidence.facts) for run in block.runs]
-    if unlike and not _mixed_units(evidence) and (figures.fell_back or figures.primary.name == "throughput"):
-        yield say_other_steps(unlike, are_durations=figures.fell_back)
+    if unlike and not _mixed_units(evidence) and (is_of_runs or name == "throughput"):
+        yield say_other_steps(unlike, are_durations=is_of_runs)
 
 
 def say_other_steps(runs: Iterable[Run], *, are_durations: bool) -> Caveat:
-    """Return the warning that steps of these runs are other work; `are_durations`: so that durations are tested."""
-    tested = ", and durations only compare runs over as many samples" if are_durations else ""
+    """Return the warning that steps of these runs are other work; `are_durations`: so that whole runs are tested."""
+    tested = ", and whole runs only compare over as many samples" if are_durations else ""
     option = find_step_size(run.command for run in runs)
-    way = f"run again with `--items-per-step {option}`, or count samples in another way" if option else "count samples"
     return Caveat(
         code="other_steps",
-        text=f"the batch sizes differ, and a step of a larger batch is more work: steps/s say nothing{tested}",
-        remedy=f"{way} (docs/your-program.md)",
+        text=f"the batch sizes differ, so steps/s say nothing{tested}",
+        remedy=f"run again with `--items-per-step {option}`" if option else "count samples (docs/your-program.md)",
     )
 
 
