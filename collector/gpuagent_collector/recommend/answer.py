@@ -281,7 +281,7 @@ def _tie(ranking: Ranking, block: str, tied: Sequence[Standing], recommendation:
     else:
         bound = could_hide(shifts) or "; the runs are too few to decide"
     named = join_words([*map(facet.name_side, sides)])
-    if len(sides) > _SPOKEN_SIDES + 1:
+    if len(sides) > _SPOKEN_SIDES:
         named = f"{len(sides)} {facet.plural}"
     tie = f"no measurable difference in {what} between {named}{bound}"
     cheaper = None
