@@ -182,10 +182,14 @@ def _over_settings(recommendation: Recommendation) -> Iterator[str]:
         yield from [say_behind(tests)] if overall[1:] else say_together(tests)
     else:
         yield from say_together(tests)
-    for side in others[:_SPOKEN_SIDES]:
+    alone: dict[str, list[str]] = defaultdict(list)
+    for side in others:
         blocks = [block for block in layout.blocks for cell in block.cells if cell.side == side and cell.runs]
         having = [tell_apart(block, layout.blocks, briefly=True) for block in blocks]
-        yield f"{layout.facet.name_side(side)} has runs of {first_few(having)} alone."
+        alone[first_few(having)].append(layout.facet.name_side(side))
+    for named, names in [*alone.items()][:_SPOKEN_SIDES]:
+        has = f"{len(names)} other {layout.facet.plural} have" if names[1:] else f"{names[0]} has"
+        yield f"{has} runs of {named} alone."
     yield from [*_say_unranked(recommendation), *_say_left_out(recommendation)]
     yield from (f"\n{because}" for because in say_why(tests, most=1))
 
