@@ -44,6 +44,8 @@ class Bound:
         percent: the figure; None: not measured.
         threshold_percent: the figure from which it shows the bound.
         is_shown: whether it does. For the host the GPU must wait, too.
+        idle_percent: of launches that no trace has: the share of samples in which the GPU had no work, less waits for
+            data. Launches have a part in it, as have copies, checkpoints and other work of the program.
     """
 
     limit: Limit
@@ -51,6 +53,7 @@ class Bound:
     percent: float | None
     threshold_percent: float
     is_shown: bool
+    idle_percent: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +79,11 @@ def find_bounds(metrics: Metrics, surroundings: Surroundings) -> tuple[Bound, ..
 def _launch(metrics: Metrics, _surroundings: Surroundings) -> Bound:
     busy, waits = metrics.get("gpu_busy_percent"), metrics.get("data_wait_percent")
     sign = "GPU without work" if waits is None else "GPU without work, less waits for data"
-    return _time(Limit.LAUNCH, sign, None if busy is None else max(0.0, 100 - busy - (waits or 0.0)))
+    idle = _idle_percent(metrics)
+    left = None if idle is None else max(0.0, idle - (waits or 0.0))
+    if busy is not None:
+        return _time(Limit.LAUNCH, sign, left)
+    return replace(_time(Limit.LAUNCH, sign, None), idle_percent=left if "gpus" in metrics else None)
 
 
 def _data(metrics: Metrics, _surroundings: Surroundings) -> Bound:

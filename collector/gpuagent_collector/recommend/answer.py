@@ -332,7 +332,7 @@ def _listed(behind: Sequence[Standing], verbs: _Verbs, facet: Facet) -> str:
 
 
 def why(reasons: Sequence[Reasons], facet: Facet) -> list[str]:
-    """Return the bottleneck of a workload on each side, and the sides where none is shown, in one sentence."""
+    """Return the bottleneck on each side, the sides where none is shown, and how long the GPU of these is idle."""
     shown = []
     for one in reasons:
         bounds = [
@@ -342,10 +342,19 @@ def why(reasons: Sequence[Reasons], facet: Facet) -> list[str]:
         if bounds:
             shown.append(f"{join_words(bounds)} {facet.where(one.side)}")
     silent = [facet.name_side(one.side) for one in reasons if not one.shown]
+    waiting = [
+        f"{significant(each.idle_percent)} % of the time {facet.where(one.side)}"
+        for one in reasons
+        for each in one.bounds
+        if not one.shown and each.idle_percent is not None and each.idle_percent >= TIME_PERCENT
+    ]
+    # Samples show no launches: the program may copy, save or compute on the CPU as well.
+    idle = f"Apart from known waits for data the GPU is idle {first_few(waiting)}; a profiler's trace would show why."
+    also = [idle] if waiting else []
     if not shown:
-        return ["The bottleneck could not be determined."]
+        return ["The bottleneck could not be determined.", *also]
     unknown = f"could not be determined {facet.preposition} {join_words(silent, 'or')}" if silent else ""
-    return [f"The bottleneck is {join_words(shown)}{f'; it {unknown}' if silent else ''}."]
+    return [f"The bottleneck is {join_words(shown)}{f'; it {unknown}' if silent else ''}.", *also]
 
 
 # Marks the sides in the Pareto set, and the bounds that are shown.
@@ -638,7 +647,7 @@ def bounds_table(reasons: Sequence[Reasons]) -> Table:
 
     def share(bound: Bound) -> str | None:
         if bound.percent is None:
-            return None
+            return None if bound.idle_percent is None else f"idle {significant(bound.idle_percent)} %"
         return f"{f'{_MARK} ' if bound.is_shown else ''}{significant(bound.percent)} %"
 
     columns = [
@@ -655,7 +664,8 @@ def bounds_legend() -> str:
     return (
         f"{_MARK}: shown; {ABSENT}: not measured. Of a step's time ({third} %): launches, in which the GPU had no work "
         "and the host did not wait for data; data, in which it waited and the GPU had no work; communication that "
-        f"nothing hides. Of a unit ({unit} %): computing, the busiest pipes or FLOPs of the peak; device memory, its "
+        "nothing hides. Idle: the GPU's time without work by samples, less known waits for data, for want of a trace. "
+        f"Of a unit ({unit} %): computing, the busiest pipes or FLOPs of the peak; device memory, its "
         f"bandwidth in use. The host's CPU ({cpu} %): the run's own use, of what it may use; if it uses a GPU, only "
         f"if that has no work for {third} %."
     )

@@ -3,6 +3,9 @@
 import pytest
 
 from gpuagent_collector.metrics.bounds import Limit, Surroundings, find_bounds
+from gpuagent_collector.recommend.answer import why
+from gpuagent_collector.recommend.study import Reasons
+from gpuagent_collector.runs.facets import find_facet
 
 NOWHERE = Surroundings()
 
@@ -93,3 +96,34 @@ def test_the_roofs_that_were_measured_count_as_the_pipes_do() -> None:
     assert shown({"gpus": 1, "mfu_percent": 40, "dram_active_percent": 50}, near) == {Limit.COMPUTE, Limit.MEMORY}
     (compute,) = (bound for bound in find_bounds({"mfu_percent": 40}, near) if bound.limit is Limit.COMPUTE)
     assert (compute.sign, compute.percent) == ("FLOPs, of the measured peak", 80)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "idle"),
+    [
+        ({"gpus": 1, "gpu_utilization_percent": 20, "data_wait_percent": 30}, 50),
+        ({"gpus": 1, "gpu_utilization_percent": 90, "data_wait_percent": 30}, 0),
+        ({"gpus": 1, "gpu_utilization_percent": 20}, 80),
+        ({"gpus": 1, "gpu_utilization_percent": 20, "gpu_busy_percent": 40}, None),
+        # The node's GPU is not the run's.
+        ({"gpu_utilization_percent": 0}, None),
+    ],
+)
+def test_idle_samples_without_a_trace_are_known_but_show_no_launches(
+    metrics: dict[str, float], idle: float | None
+) -> None:
+    (bound,) = (bound for bound in find_bounds(metrics, NOWHERE) if bound.limit is Limit.LAUNCH)
+    assert (bound.idle_percent, bound.percent is None) == (idle, "gpu_busy_percent" not in metrics)
+    assert bound.is_shown == ("gpu_busy_percent" in metrics)
+
+
+def test_a_gpu_that_is_idle_in_samples_is_named_where_no_bottleneck_is_shown() -> None:
+    waits = {"a": 75.0, "b": 10.0, "c": 65.0}
+    sides = {
+        side: {"gpus": 1, "gpu_utilization_percent": 20, "data_wait_percent": wait} for side, wait in waits.items()
+    }
+    sides["d"] = {"gpus": 1, "gpu_utilization_percent": 70, "data_wait_percent": 0}
+    reasons = [Reasons(side=side, bounds=find_bounds(metrics, NOWHERE)) for side, metrics in sides.items()]
+    bottleneck, idle = why(reasons, find_facet("platform"))
+    assert "data (75 %) on a and data (65 %) on c" in bottleneck
+    assert "the GPU is idle 70 % of the time on b;" in idle
