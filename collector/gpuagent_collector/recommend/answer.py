@@ -182,16 +182,21 @@ def _over_settings(recommendation: Recommendation) -> Iterator[str]:
         yield from [say_behind(tests)] if overall[1:] else say_together(tests)
     else:
         yield from say_together(tests)
-    alone: dict[str, list[str]] = defaultdict(list)
-    for side in others:
-        blocks = [block for block in layout.blocks for cell in block.cells if cell.side == side and cell.runs]
-        having = [tell_apart(block, layout.blocks, briefly=True) for block in blocks]
-        alone[first_few(having)].append(layout.facet.name_side(side))
-    for named, names in [*alone.items()][:_SPOKEN_SIDES]:
-        has = f"{len(names)} other {layout.facet.plural} have" if names[1:] else f"{names[0]} has"
-        yield f"{has} runs of {named} alone."
+    yield from _say_alone(others, layout)
     yield from [*_say_unranked(recommendation), *_say_left_out(recommendation)]
     yield from (f"\n{because}" for because in say_why(tests, most=1))
+
+
+def _say_alone(sides: Sequence[str], layout: Layout) -> list[str]:
+    """Return which settings the sides have that some settings lack; nothing without such sides."""
+    alone = set()
+    for side in sides:
+        blocks = [block for block in layout.blocks for cell in block.cells if cell.side == side and cell.runs]
+        alone.add(first_few([tell_apart(block, layout.blocks, briefly=True) for block in blocks]))
+    if not sides:
+        return []
+    named = f"{len(sides)} other {layout.facet.plural} have" if sides[1:] else f"{layout.facet.name_side(sides[0])} has"
+    return [f"{named} runs of {alone.pop() if len(alone) == 1 else 'some settings'} alone."]
 
 
 def _best_over_settings(recommendation: Recommendation, *, has_others: bool) -> str | None:
@@ -626,7 +631,7 @@ def _legend(ranking: Ranking, recommendation: Recommendation) -> Legend:
         "not shown to be worse than another share the first place."
     ]
     if any(standing.is_efficient is not None for standing in ranking.standings):
-        line += f" {_MARK}: no side is shown to take less of all."
+        line += f" {_MARK}: none is shown better in all."
         sentences.append(
             f"{_MARK}: in the Pareto set: no other side takes as little of everything, and is shown to take less of "
             "something."
