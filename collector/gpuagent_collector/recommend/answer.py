@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 
 from gpuagent_collector.compare import comparison
 from gpuagent_collector.compare import document as comparing
-from gpuagent_collector.compare.answer import are_together, say_behind, say_options, say_together, say_why
+from gpuagent_collector.compare.answer import (
+    are_together,
+    say_behind,
+    say_dependences,
+    say_options,
+    say_together,
+    say_why,
+)
 from gpuagent_collector.compare.because import say
 from gpuagent_collector.compare.choosing import say_choice
 from gpuagent_collector.compare.comparison import compare, find_best
@@ -256,6 +263,7 @@ def _choice(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
             ends = f"{significant(100 / shift.high)} to {significant(100 / shift.low)} %"
             even = f"{significant(100 / shift.estimate)} % of its price ({ends})"
             yield f"{facet.name_side(behind[0].side)} would break even at {even}."
+    yield from say_dependences(recommendation.tests)
     sides = [standing.side for standing in ranking.standings[:2]]
     for one in ranking.criteria if len(tied) == 1 else ():
         if one.name in ranking.judged and one.name not in (*weights, "energy"):
@@ -292,6 +300,12 @@ def _tie(ranking: Ranking, block: str, tied: Sequence[Standing], recommendation:
     named = join_words([*map(facet.name_side, sides)])
     if len(sides) > _SPOKEN_SIDES:
         named = f"{len(sides)} {facet.plural}"
+    if verdicts == {Verdict.TOO_FEW} and len(weights) == 1:
+        (one,) = (criterion for criterion in ranking.criteria if criterion.name in weights)
+        least = min(tied, key=lambda standing: standing.medians[one.name])
+        median = per(in_unit(one.unit)(least.medians[one.name]), one.per)
+        lowest = f"{what} is lowest {facet.where(least.side)} ({median})"
+        return f"{block}: the runs are too few to decide between {named}; {lowest}."
     tie = f"no measurable difference in {what} between {named}{bound}"
     cheaper = None
     if "cost" in ranking.judged and "cost" not in weights:
