@@ -102,7 +102,10 @@ def test_options_that_depend_on_each_other_have_no_effect_over_all_values(
     assert (dependence["option"], dependence["other"], dependence["side"]) == ("--precision", "--size", "fp32")
     assert dependence["ratios"] == {size: pytest.approx(ratio, rel=0.1) for size, ratio in depends.items()}
     assert "highest with --size 64 --precision bf16" in answer(found)
-    assert "What --precision changes depends on --size: " in answer(found)
+    placed = render_recommendation(recommend(store.ask, RecommendRequest(workload="train.py", by="command"))).text
+    for said in (answer(found), placed):
+        assert "What --precision changes depends on --size: " in said
+    assert "time is lowest with --size 64 --precision bf16" in placed
 
 
 @pytest.mark.parametrize(("usual_runs", "baseline"), [(2, "1"), (3, "not given")])
