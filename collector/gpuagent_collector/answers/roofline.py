@@ -28,6 +28,7 @@ from gpuagent_collector.answers.roofline_points import (
     load_trials,
     locate,
     make_points,
+    settings_of,
 )
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.metrics.bounds import UNIT_PERCENT
@@ -150,7 +151,7 @@ def _label_points(points: Sequence[Point], facet: Facet) -> Iterator[Point]:
         # All in which its runs agree, except workload and device.
         own = {facet.name: point.run.side or _NONE}
         own |= {name: getattr(point.run, name) or _NONE for name in _PLACE}
-        own |= {name: str(value) for name, value in point.parameters.items() if value is not None}
+        own |= settings_of(point)
         settings.append((point.device, point.run.workload, own))
     for point, (device, workload, own) in zip(points, settings, strict=True):
         alike = [other for *what, other in settings if what == [device, workload]]
@@ -162,7 +163,9 @@ def _write_label(point: Point, settings: Mapping[str, object]) -> str:
     """Return a point in words; values of the usual conditions need no name."""
     words = [point.run.workload]
     for name, value in settings.items():
-        if name not in CONDITIONS:
+        if name.startswith("-"):
+            words.append(f"{name} {value}".rstrip())
+        elif name not in CONDITIONS:
             words.append(f"{name}={value}")
         else:
             words.append(f"no {name}" if value == _NONE else str(value))
@@ -458,6 +461,8 @@ def _next(study: Study) -> str:
             return write_command("recommend", {"--all": ""}, *workloads)
         by = None if study.facet.name == "platform" else study.facet.name
         return write_command("plot", {"--by": by, "-o": name_file("roofline.pdf")}, "roofline")
+    if study.rooflines[0].ceilings:
+        return write_command("recommend", {"--all": ""}, study.rooflines[0].points[0].run.workload)
     return _measure(study.rooflines[0])
 
 

@@ -10,6 +10,7 @@ from statistics import median
 
 from gpuagent_collector.choices import PartKind
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.arguments import identify_command, parse_arguments
 from gpuagent_collector.runs.data import Facts, Record, Run
 from gpuagent_collector.runs.parts import label_parts, load_parts
 
@@ -378,13 +379,24 @@ def make_points(trials: Iterable[Trial]) -> list[Point]:
         run, parameters = trial.run, json.dumps(_parameters(trial.run), sort_keys=True)
         what = (trial.device, run.workload, run.side, run.platform, parameters, trial.part)
         how = (run.environment, run.image, run.interference, run.limits)
-        groups[tuple(each or "" for each in (*what, *how))].append(trial)
+        # Programs of the user's own have no parameters, but other arguments are other work.
+        named, words = identify_command(run.command) if parameters == "{}" else ((), ())
+        command = json.dumps([sorted(named), words])
+        groups[tuple(each or "" for each in (*what, *how, command))].append(trial)
     points = [_make_point(groups[key]) for key in sorted(groups)]
     return [point for point in points if point]
 
 
 def _parameters(run: Run) -> dict[str, object]:
     return {name: value for name, value in json.loads(run.parameters).items() if name not in _APART}
+
+
+def settings_of(point: Point) -> dict[str, str]:
+    """Return the parameters of a point's runs by name, or the named arguments of a program of the user's own."""
+    known = point.parameters or {
+        name: value for name, value in parse_arguments(point.run.command).items() if value or name.startswith("-")
+    }
+    return {name: str(value) for name, value in known.items() if value is not None}
 
 
 def locate(point: Point, roofs: Roofs) -> RoofShares:

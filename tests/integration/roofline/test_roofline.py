@@ -1,5 +1,6 @@
 """Where runs lie below which roofs, on stores whose answers are known by hand."""
 
+import json
 from typing import Any
 
 import pytest
@@ -57,6 +58,18 @@ def test_sampled_bytes_are_the_share_of_the_stated_bandwidth_in_a_step(store: Sy
     assert (point.measured.roof_percent, point.datasheet.roof_percent) == pytest.approx((50, 25))
     assert (point.measured.mfu_percent, point.datasheet.mfu_percent) == pytest.approx((20, 10))
     assert point.measured.side is Side.MEMORY
+
+
+def test_other_arguments_of_a_program_are_a_point_of_their_own(store: SyntheticStore, measured: Node) -> None:
+    for size, flops in (("16", 1e12), ("64", 4e12), ("16", 1e12)):
+        command = json.dumps(["python", f"/tmp/{flops}/train.py", "--size", size])
+        add_trial(store, measured, fp32(flops), workload="train.py", parameters={}, command=command)
+    points = only_roofline(study(store)).points
+    assert [(point.label, len(point.trials)) for point in points] == [
+        ("train.py --size 16", 2),
+        ("train.py --size 64", 1),
+    ]
+    assert [point.measured.mfu_percent for point in points] == pytest.approx([10, 40])
 
 
 def test_executed_flops_and_counted_bytes_go_before_all_others(store: SyntheticStore, measured: Node) -> None:
