@@ -261,12 +261,12 @@ def say_options(comparison: Comparison) -> str:
 
 def say_dependences(comparison: Comparison) -> list[str]:
     """Return of each two options that depend on each other what one changes beside each value of the other."""
-    metric, said = replace(comparison.figures.primary, better=None), []
-    title = spoken(metric, comparison.request.stat)
+    title, said = spoken(comparison.figures.primary, comparison.request.stat), []
     for each in comparison.dependences:
         by_value = sorted(each.ratios.items(), key=lambda item: -item[1])
-        listed = [f"{_by_ratio(ratio, metric)} with {value}" for value, ratio in by_value]
-        effect = f"{each.side} instead of {each.baseline} makes {title} {first_few(listed)}"
+        listed = [f"{change(ratio)} {each.other.where(value)}" for value, ratio in by_value]
+        # The highest, then from the lowest on.
+        effect = f"{each.side} instead of {each.baseline} changes {title} by {first_few([listed[0], *listed[:0:-1]])}"
         said.append(f"What {each.option.option} changes depends on {each.other.option}: {effect}.")
     return said
 

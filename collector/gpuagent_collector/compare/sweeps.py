@@ -14,7 +14,6 @@ from gpuagent_collector.runs.cells import Layout, choose_sides, lay_out
 from gpuagent_collector.runs.columns import Floats
 from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.facets import Facet, can_name, find_facet
-from gpuagent_collector.statistics.shift import Scale
 
 # Options with their tests.
 Options = tuple[tuple[Facet, tuple[Test, ...]], ...]
@@ -51,12 +50,15 @@ def find_options(layout: Layout, facts: Facts, figures: Figures) -> tuple[Option
     for run in layout.blocks[0].runs if values else ():
         cells[tuple(find_argument(run.command, name) for name in values)].append(run)
     known = {key: facts.array(runs, figures.primary.name) for key, runs in cells.items()}
-    if not values or not all(figures_of.size for figures_of in known.values()):
+    sizes = {figures_of.size for figures_of in known.values()}
+    if not known or 0 in sizes:
         return (), ()
-    options = tuple(_test_options(layout, facts, figures, [*values], known))
+    options = tuple(_test_options(layout, facts, figures, [*values]))
     dependences = tuple(_find_dependences(options, [*values], known))
     depending = {facet.name for each in dependences for facet in (each.option, each.other)}
-    return tuple(each for each in options if each[0].name not in depending), dependences
+    # Where runs are not in pairs, an option would get the effect of those beside which it ran more often.
+    alone = (each for each in options if len(sizes) == 1 or all(test.pairs is not None for test in each[1]))
+    return tuple(each for each in alone if each[0].name not in depending), dependences
 
 
 def _find_values(layout: Layout) -> Mapping[str, set[str]]:
@@ -66,14 +68,16 @@ def _find_values(layout: Layout) -> Mapping[str, set[str]]:
         return {}
     names = [name for name, _ in differing_arguments([list(commands)])]
     values = {name: {find_argument(command, name) for command in commands} for name in names}
-    is_whole = len(values) > 1 and prod(map(len, values.values())) == len(commands)
+    # Commands that only write an option in another way are one.
+    combinations = {tuple(find_argument(command, name) for name in names) for command in commands}
+    is_whole = len(values) > 1 and prod(map(len, values.values())) == len(combinations)
     return values if is_whole and all(map(can_name, values)) else {}
 
 
 def _test_options(
-    layout: Layout, facts: Facts, figures: Figures, names: Sequence[str], known: Mapping[tuple[str, ...], Floats]
+    layout: Layout, facts: Facts, figures: Figures, names: Sequence[str]
 ) -> Iterator[tuple[Facet, tuple[Test, ...]]]:
-    every, is_even = layout.blocks[0].runs, len({figures_of.size for figures_of in known.values()}) == 1
+    every = layout.blocks[0].runs
     for name in names:
         facet = find_facet(f"argument:{name}")
         runs = [replace(run, side=find_argument(run.command, name)) for run in every]
@@ -83,30 +87,26 @@ def _test_options(
         found = compute_figures(
             of_option, facts, metric=figures.primary.name, delta=figures.delta, alpha=alpha, unpaired=figures.unpaired
         )
-        # Where runs are not in pairs, an option would get the effect of those beside which it ran more often.
-        if is_even or all(test.pairs is not None for test in found.tests):
-            yield facet, found.tests
+        yield facet, found.tests
 
 
 def _find_dependences(
     options: Options, names: Sequence[str], known: Mapping[tuple[str, ...], Floats]
 ) -> Iterator[Dependence]:
-    """Yield one effect for each two options that depend on each other: rather one that helps here and harms there."""
-    found: dict[frozenset[str], Dependence] = {}
+    """Yield for each two options that depend on each other the effect that most clearly helps here and harms there."""
+    found: dict[frozenset[str], list[Dependence]] = defaultdict(list)
     for (option, tests), (other, _) in permutations(options, 2):
         for test in tests:
-            if test.judgement.shift.scale is not Scale.RATIO:
-                continue
             sides = test.other.side, test.baseline.side
             places = names.index(option.argument or ""), names.index(other.argument or "")
             ratios = _find_ratios(known, places, *sides)
             if not any(min(one) > (1 + _APART) * max(another) for one, another in permutations(ratios.values(), 2)):
                 continue
             medians = {value: float(np.median(of_value)) for value, of_value in ratios.items()}
-            pair = frozenset((option.name, other.name))
-            if pair not in found or min(medians.values()) < 1 < max(medians.values()):
-                found[pair] = Dependence(option=option, other=other, side=sides[0], baseline=sides[1], ratios=medians)
-    yield from found.values()
+            dependence = Dependence(option=option, other=other, side=sides[0], baseline=sides[1], ratios=medians)
+            found[frozenset((option.name, other.name))].append(dependence)
+    for of_both in found.values():
+        yield max(of_both, key=lambda each: min(max(each.ratios.values()), 1 / min(each.ratios.values())))
 
 
 def _find_ratios(
@@ -114,14 +114,15 @@ def _find_ratios(
 ) -> Mapping[str, Sequence[float]]:
     """Return the ratios of all single runs of two values of an option, by the value of another one.
 
-    `places` are those of both options in a command's values; runs are equal in all others. {}: some are too few.
+    `places` are those of both options in a command's values; runs are equal in all others. {}: some commands
+    have too few runs, or figures that are not above 0.
     """
     option, other = places
     ratios: dict[str, list[float]] = defaultdict(list)
     for key, figures_of in known.items():
         if key[option] == side:
             against = known[(*key[:option], baseline, *key[option + 1 :])]
-            if min(figures_of.size, against.size) < _LEAST_RUNS or (against <= 0).any():
+            if min(figures_of.size, against.size) < _LEAST_RUNS or min(*figures_of, *against) <= 0:
                 return {}
             ratios[key[other]] += np.divide.outer(figures_of, against).ravel().tolist()
     return ratios

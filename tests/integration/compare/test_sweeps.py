@@ -108,6 +108,34 @@ def test_options_that_depend_on_each_other_have_no_effect_over_all_values(
     assert "time is lowest with --size 64 --precision bf16" in placed
 
 
+@pytest.mark.parametrize("first_repeat", [1, 2])
+def test_dependent_options_have_the_effect_that_helps_and_harms_with_uneven_runs_too(
+    store: SyntheticStore, first_repeat: int
+) -> None:
+    node = store.node("alder", "lab")
+    factors = {"x": 0.5, "y": 1.0, "z": 3.0}
+    for repeat, fast, (level, factor) in product(range(1, 5), ("1", "2"), factors.items()):
+        if repeat >= first_repeat or (fast, level) != ("1", "x"):
+            throughput = 100.0 * (factor if fast == "2" else 1.0) + repeat / 100
+            run_program(store, node, *("--fast", fast, "--level", level), throughput=throughput, repeat=repeat)
+    found = compared(store, by="command")
+    (dependence,) = found.dependences
+    assert (dependence.option.option, dependence.side, found.options) == ("--fast", "2", ())
+    assert dependence.ratios == {level: pytest.approx(factor, rel=0.01) for level, factor in factors.items()}
+    said = answer(found)
+    assert said.index("3.0 × with --level z") < said.index("−50 % with --level x") < said.index("with --level y")
+
+
+def test_options_written_in_two_ways_hide_no_missing_combination(store: SyntheticStore) -> None:
+    node = store.node("alder", "lab")
+    words = (("--fast", "1", "--level", "x"), ("--fast=1", "--level=x"))
+    others = (("--fast", "2", "--level", "x"), ("--fast", "1", "--level", "y"))
+    for repeat, arguments in product(range(1, 4), (*words, *others)):
+        run_program(store, node, *arguments, throughput=100.0 + repeat, repeat=repeat)
+    found = compared(store, by="command")
+    assert (found.options, found.dependences) == ((), ())
+
+
 @pytest.mark.parametrize(("usual_runs", "baseline"), [(2, "1"), (3, "not given")])
 def test_the_usual_value_is_the_baseline_unless_it_has_few_runs(
     store: SyntheticStore, usual_runs: int, baseline: str
