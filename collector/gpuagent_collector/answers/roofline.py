@@ -105,7 +105,7 @@ def study_runs(ask: Ask, facet: Facet, runs: Iterable[Run], each: PartKind | Non
     if not points:
         raise GpuAgentError(
             "no roofline to draw: no run that succeeded reports the FLOPs and times of its steps; "
-            "built-in training workloads do, such as `gpuagent run mnist`; for other programs see docs/your-program.md"
+            "built-in training workloads do; for other programs see docs/your-program.md"
         )
     placed = {trial.run.run_id for point in points for trial in point.trials}
     rooflines = tuple(_make_rooflines(_label_points(points, facet), ceilings))
