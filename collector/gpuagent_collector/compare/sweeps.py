@@ -1,4 +1,4 @@
-"""What each option of a sweep changes: alone, over all values of the others, or depending on one of them."""
+"""The effects of a sweep's options: alone, over all values of the others, or depending on one of them."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
