@@ -388,11 +388,14 @@ def _uncounted_sentence(comparison: Comparison, best: Test) -> str:
 
 def say_level(comparison: Comparison, *, is_last: bool = False) -> str:
     """Return the median that all sides of the only block have, of curves by step that of their ends."""
-    block, facet, test = comparison.layout.blocks[0], comparison.layout.facet, comparison.figures.tests[0]
+    block, facet, tests = comparison.layout.blocks[0], comparison.layout.facet, comparison.figures.tests
     title = f"{'last ' * is_last}{spoken(comparison.figures.primary, comparison.request.stat)}"
-    median = notation([test.baseline.median], test.unit).write(test.baseline.median)
-    where = f"{facet.preposition} all {len(comparison.layout.sides)} {facet.plural}".lstrip()
-    return f"{block.workload}: the median {title} is {median} {where} ({counted(len(block.runs), 'run')})."
+    figures = [tests[0].baseline, *(test.other for test in tests)]
+    median = notation([figures[0].median], tests[0].unit).write(figures[0].median)
+    number, every = len(figures), len(comparison.layout.sides)
+    where = f"{facet.preposition} {'all' if number == every else f'{number} of'} {every} {facet.plural}".lstrip()
+    runs = counted(sum(each.runs for each in figures), "run")
+    return f"{block.workload}: the median {title} is {median} {where} ({runs})."
 
 
 def _number(test: Test) -> str:

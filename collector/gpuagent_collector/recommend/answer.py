@@ -29,6 +29,7 @@ from gpuagent_collector.metrics.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PE
 from gpuagent_collector.present.answer import Answer, Legend, Part, Section, add_sentence, join_sentences
 from gpuagent_collector.present.human import in_unit, notation, per, ratio, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
+from gpuagent_collector.present.terminal import table_width
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.query.ask import Ask
@@ -189,21 +190,20 @@ def _over_settings(recommendation: Recommendation) -> Iterator[str]:
         yield from [say_behind(tests)] if overall[1:] else say_together(tests)
     else:
         yield from say_together(tests)
-    yield from _say_alone(others, layout)
+    if others:
+        yield _say_alone(others, layout)
     yield from [*_say_unranked(recommendation), *_say_left_out(recommendation)]
     yield from (f"\n{because}" for because in say_why(tests, most=1))
 
 
-def _say_alone(sides: Sequence[str], layout: Layout) -> list[str]:
-    """Return which settings the sides have that some settings lack; nothing without such sides."""
+def _say_alone(sides: Sequence[str], layout: Layout) -> str:
+    """Return which settings the sides have that some settings lack."""
     alone = set()
     for side in sides:
         blocks = [block for block in layout.blocks for cell in block.cells if cell.side == side and cell.runs]
         alone.add(first_few([tell_apart(block, layout.blocks, briefly=True) for block in blocks]))
-    if not sides:
-        return []
     named = f"{len(sides)} other {layout.facet.plural} have" if sides[1:] else f"{layout.facet.name_side(sides[0])} has"
-    return [f"{named} runs of {alone.pop() if len(alone) == 1 else 'some settings'} alone."]
+    return f"{named} runs of {alone.pop() if len(alone) == 1 else 'some settings'} alone."
 
 
 def _best_over_settings(recommendation: Recommendation, *, has_others: bool) -> str | None:
@@ -302,10 +302,11 @@ def _tie(ranking: Ranking, block: str, tied: Sequence[Standing], recommendation:
         named = f"{len(sides)} {facet.plural}"
     if verdicts == {Verdict.TOO_FEW} and len(weights) == 1:
         (one,) = (criterion for criterion in ranking.criteria if criterion.name in weights)
-        least = min(tied, key=lambda standing: standing.medians[one.name])
-        median = per(in_unit(one.unit)(least.medians[one.name]), one.per)
-        lowest = f"{what} is lowest {facet.where(least.side)} ({median})"
-        return f"{block}: the runs are too few to decide between {named}; {lowest}."
+        least = min(standing.medians[one.name] for standing in tied)
+        lowest = [facet.where(standing.side) for standing in tied if standing.medians[one.name] == least]
+        said = "the same so far" if len(lowest) == len(tied) else f"lowest {first_few(lowest)}"
+        median = per(in_unit(one.unit)(least), one.per)
+        return f"{block}: the runs are too few to decide between {named}; {what} is {said} ({median})."
     tie = f"no measurable difference in {what} between {named}{bound}"
     cheaper = None
     if "cost" in ranking.judged and "cost" not in weights:
@@ -492,7 +493,7 @@ def _next(recommendation: Recommendation) -> str | None:
 
 
 def _verdict(standing: Standing, ranking: Ranking) -> str | None:
-    """Return the verdict on a side; of the reference, whether it is best, or else has the lowest median."""
+    """Return the verdict on a side; of the reference, whether it is best, or else alone has the lowest median."""
     if standing.place is None:
         return None
     if standing.judgement:
@@ -501,7 +502,7 @@ def _verdict(standing: Standing, ranking: Ranking) -> str | None:
         return "best" if standing.place == 1 else "baseline"
     # Ratios of single runs may order sides otherwise than their medians.
     scores = [one.judgement.shift.estimate for one in ranking.standings if one.judgement]
-    return "lowest" if standing is ranking.standings[0] and min(scores, default=1.0) >= 1 else "baseline"
+    return "lowest" if standing is ranking.standings[0] and all(score > 1 for score in scores) else "baseline"
 
 
 _SCORE = (
@@ -571,7 +572,7 @@ def _data(ranking: Ranking, reasons: Sequence[Reasons], recommendation: Recommen
     return Table(columns, rows, about=about)
 
 
-# Columns of a usual terminal; two are between those of a table.
+# Columns of a usual terminal.
 _USUAL_WIDTH = 80
 
 
@@ -614,7 +615,7 @@ def _standings(ranking: Ranking, layout: Layout, weights: Mapping[str, float]) -
     ]
     table = Table(columns, ranking.standings, most=MOST_ROWS, can_shrink=True)
     grid = table.grid()
-    width = sum(2 + max(map(len, column)) for column in zip(grid.header, *grid.rows, strict=True)) - 2
+    width = table_width([max(map(len, column)) for column in zip(grid.header, *grid.rows, strict=True)])
     if width > _USUAL_WIDTH and "cost" in ranking.judged and "energy" not in weights:
         # There is no room for it too.
         columns = [replace(one, wide=True) if one.title == "energy" else one for one in columns]

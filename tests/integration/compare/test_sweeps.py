@@ -136,6 +136,16 @@ def test_options_written_in_two_ways_hide_no_missing_combination(store: Syntheti
     assert (found.options, found.dependences) == ((), ())
 
 
+def test_of_equal_medians_none_is_the_lowest_and_only_sides_with_one_are_counted(store: SyntheticStore) -> None:
+    node = store.node("alder", "lab")
+    for repeat, fast in product(range(1, 5), ("1", "2", "3", "4")):
+        run_program(store, node, "--fast", fast, throughput=None if fast == "4" else 100.0, repeat=repeat)
+    assert "100 items/s with 3 of 4 commands (12 runs)" in answer(compared(store, by="command"))
+    placed = render_recommendation(recommend(store.ask, RecommendRequest(workload="train.py", by="command")))
+    assert "time is the same so far (10 ms per item)" in placed.text
+    assert "lowest" not in {line["verdict"] for line in placed.lines()}
+
+
 @pytest.mark.parametrize(("usual_runs", "baseline"), [(2, "1"), (3, "not given")])
 def test_the_usual_value_is_the_baseline_unless_it_has_few_runs(
     store: SyntheticStore, usual_runs: int, baseline: str

@@ -147,7 +147,7 @@ def test_lines_have_the_criteria_and_the_verdicts_of_the_screen(store: Synthetic
     text = b"- {platform: alder, currency: USD, instance_hour: 1}\n- {platform: %s, currency: USD, instance_hour: 3}"
     asked: list[tuple[Mapping[str, float] | None, bytes, str, str, int]] = [
         (None, b"birch", "cost", "best", 0),
-        (None, b"birk", "time", "lowest", 1),
+        (None, b"birk", "time", "baseline", 1),
         ({"time": 1.0, "cost": 2.0}, b"birch", "time=1,cost=2", "best", 0),
     ]
     for weights, platform, criteria, verdict, notes in asked:
