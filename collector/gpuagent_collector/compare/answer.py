@@ -263,10 +263,13 @@ def say_dependences(comparison: Comparison) -> list[str]:
     """Return of each two options that depend on each other what one changes beside each value of the other."""
     title, said = spoken(comparison.figures.primary, comparison.request.stat), []
     for each in comparison.dependences:
-        by_value = sorted(each.ratios.items(), key=lambda item: -item[1])
-        listed = [f"{change(ratio)} {each.other.where(value)}" for value, ratio in by_value]
-        # The highest, then from the lowest on.
-        effect = f"{each.side} instead of {each.baseline} changes {title} by {first_few([listed[0], *listed[:0:-1]])}"
+        by_value = sorted(each.ratios.items(), key=lambda item: item[1])
+        # The highest, then from the lowest on, then what is not shown to change anything.
+        shown = [
+            f"{change(ratio)} {each.other.where(value)}" for value, ratio in by_value if value not in each.undecided
+        ]
+        listed = [*shown[-1:], *shown[:-1], *(f"nothing shown {each.other.where(value)}" for value in each.undecided)]
+        effect = f"{each.side} instead of {each.baseline} changes {title} by {first_few(listed)}"
         said.append(f"What {each.option.option} changes depends on {each.other.option}: {effect}.")
     return said
 

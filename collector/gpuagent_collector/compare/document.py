@@ -135,6 +135,7 @@ def render(comparison: Comparison) -> Answer:
                     "side": each.side,
                     "other": each.other.option,
                     "ratios": each.ratios,
+                    "undecided": sorted(each.undecided),
                 }
                 for each in comparison.dependences
             ],

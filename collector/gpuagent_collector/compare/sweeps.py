@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
-from math import prod
+from math import comb, prod
 
 import numpy as np
 
@@ -14,13 +14,14 @@ from gpuagent_collector.runs.cells import Layout, choose_sides, lay_out
 from gpuagent_collector.runs.columns import Floats
 from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.facets import Facet, can_name, find_facet
+from gpuagent_collector.statistics.shift import estimate_shift
 
 # Options with their tests.
 Options = tuple[tuple[Facet, tuple[Test, ...]], ...]
 
 # Fewer runs of a command are apart from others by chance too often.
 _LEAST_RUNS = 3
-# The ratios of an option, at two values of another one, differ by more than this share.
+# A smaller share between the effects of an option beside two values of another one leaves its effect over all true.
 _APART = 0.1
 
 
@@ -30,7 +31,8 @@ class Dependence:
 
     Attributes:
         side, baseline: two values of `option`.
-        ratios: the median ratio of single runs with `side` to those with `baseline`, by the value of `other`.
+        ratios: the median ratio of runs with `side` to those with `baseline`, by the value of `other`.
+        undecided: the values of `other` beside which neither value of `option` is shown to be higher.
     """
 
     option: Facet
@@ -38,6 +40,7 @@ class Dependence:
     side: str
     baseline: str
     ratios: Mapping[str, float]
+    undecided: frozenset[str]
 
 
 def find_options(layout: Layout, facts: Facts, figures: Figures) -> tuple[Options, tuple[Dependence, ...]]:
@@ -90,20 +93,47 @@ def _test_options(
         yield facet, found.tests
 
 
+@dataclass(frozen=True, slots=True)
+class _Ratios:
+    """Ratios of runs with two values of an option beside one value of another: of each round, and of any two runs."""
+
+    pairs: list[float]
+    every: list[float]
+
+    def are_above(self, others: "_Ratios", alpha: float) -> bool:
+        """Return whether they are above others by more than chance and a share that matters."""
+        if min(self.every) > (1 + _APART) * max(others.every):  # as no test of a few runs could show
+            return True
+        shift = estimate_shift(others.pairs, self.pairs, alpha=alpha)
+        return shift.is_shown and shift.estimate > 1 + _APART
+
+    def are_one_way(self) -> bool:
+        """Return whether they show which of the two values is higher."""
+        is_apart = min(self.every) > 1 or max(self.every) < 1
+        return is_apart or estimate_shift([1.0] * len(self.pairs), self.pairs, matched=True).is_shown
+
+
 def _find_dependences(
     options: Options, names: Sequence[str], known: Mapping[tuple[str, ...], Floats]
 ) -> Iterator[Dependence]:
     """Yield for each two options that depend on each other the effect that most clearly helps here and harms there."""
-    found: dict[frozenset[str], list[Dependence]] = defaultdict(list)
+    contrasts: list[tuple[Facet, Facet, Test, dict[str, _Ratios]]] = []
     for (option, tests), (other, _) in permutations(options, 2):
+        places = names.index(option.argument or ""), names.index(other.argument or "")
         for test in tests:
-            sides = test.other.side, test.baseline.side
-            places = names.index(option.argument or ""), names.index(other.argument or "")
-            ratios = _find_ratios(known, places, *sides)
-            if not any(min(one) > (1 + _APART) * max(another) for one, another in permutations(ratios.values(), 2)):
-                continue
-            medians = {value: float(np.median(of_value)) for value, of_value in ratios.items()}
-            dependence = Dependence(option=option, other=other, side=sides[0], baseline=sides[1], ratios=medians)
+            contrasts.append((option, other, test, _find_ratios(known, places, test.other.side, test.baseline.side)))
+    alpha = 0.05 / max(1, sum(comb(len(ratios), 2) for *_, ratios in contrasts))
+    found: dict[frozenset[str], list[Dependence]] = defaultdict(list)
+    for option, other, test, ratios in contrasts:
+        if any(one.are_above(another, alpha) for one, another in permutations(ratios.values(), 2)):
+            dependence = Dependence(
+                option=option,
+                other=other,
+                side=test.other.side,
+                baseline=test.baseline.side,
+                ratios={value: float(np.median(of_value.pairs)) for value, of_value in ratios.items()},
+                undecided=frozenset(value for value, of_value in ratios.items() if not of_value.are_one_way()),
+            )
             found[frozenset((option.name, other.name))].append(dependence)
     for of_both in found.values():
         yield max(of_both, key=lambda each: min(max(each.ratios.values()), 1 / min(each.ratios.values())))
@@ -111,18 +141,21 @@ def _find_dependences(
 
 def _find_ratios(
     known: Mapping[tuple[str, ...], Floats], places: tuple[int, int], side: str, baseline: str
-) -> Mapping[str, Sequence[float]]:
-    """Return the ratios of all single runs of two values of an option, by the value of another one.
+) -> dict[str, _Ratios]:
+    """Return the ratios of runs with two values of an option, by the value of another one.
 
     `places` are those of both options in a command's values; runs are equal in all others. {}: some commands
     have too few runs, or figures that are not above 0.
     """
     option, other = places
-    ratios: dict[str, list[float]] = defaultdict(list)
+    ratios: dict[str, _Ratios] = {}
     for key, figures_of in known.items():
         if key[option] == side:
             against = known[(*key[:option], baseline, *key[option + 1 :])]
-            if min(figures_of.size, against.size) < _LEAST_RUNS or min(*figures_of, *against) <= 0:
+            least = min(figures_of.size, against.size)
+            if least < _LEAST_RUNS or min(*figures_of, *against) <= 0:
                 return {}
-            ratios[key[other]] += np.divide.outer(figures_of, against).ravel().tolist()
+            of_value = ratios.setdefault(key[other], _Ratios([], []))
+            of_value.pairs.extend((figures_of[:least] / against[:least]).tolist())
+            of_value.every.extend(np.divide.outer(figures_of, against).ravel().tolist())
     return ratios

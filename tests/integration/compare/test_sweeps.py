@@ -76,21 +76,22 @@ def test_a_sweep_has_its_best_setting_and_the_effect_of_each_option(store: Synth
 
 
 @pytest.mark.parametrize(
-    ("rates", "depends"),
+    ("rates", "repeats", "scatter", "depends"),
     [
         # As measured of a transformer on an H200: only large batches are faster in bfloat16.
-        ((866.0, 929.0, 3243.0, 1138.0), {"16": 1.07, "64": 0.35}),
-        ((100.0, 200.0, 300.0, 600.0), None),
+        ((866.0, 929.0, 3243.0, 1138.0), 3, 0.05, {"64": 0.35}),
+        ((100.0, 125.0, 110.0, 60.0), 7, 0.05, {"16": 1.25, "64": 0.55}),
+        ((100.0, 200.0, 300.0, 600.0), 7, 0.05, None),
     ],
 )
 def test_options_that_depend_on_each_other_have_no_effect_over_all_values(
-    store: SyntheticStore, rates: tuple[float, ...], depends: dict[str, float] | None
+    store: SyntheticStore, rates: tuple[float, ...], repeats: int, scatter: float, depends: dict[str, float] | None
 ) -> None:
     node = store.node("alder", "lab")
     for repeat, ((size, precision), rate) in product(
-        range(1, 4), zip(product(("16", "64"), ("bf16", "fp32")), rates, strict=True)
+        range(1, repeats + 1), zip(product(("16", "64"), ("bf16", "fp32")), rates, strict=True)
     ):
-        measured = rate * store.chance.gauss(1, 0.03)
+        measured = rate * store.chance.gauss(1, scatter)
         run_program(store, node, "--size", size, "--precision", precision, throughput=measured, repeat=repeat)
     found = compared(store, by="command")
     in_data = json.loads(render(found).json())
@@ -100,12 +101,12 @@ def test_options_that_depend_on_each_other_have_no_effect_over_all_values(
     assert (found.options, in_data["options"]) == ((), [])
     (dependence,) = in_data["dependences"]
     assert (dependence["option"], dependence["other"], dependence["side"]) == ("--precision", "--size", "fp32")
-    assert dependence["ratios"] == {size: pytest.approx(ratio, rel=0.1) for size, ratio in depends.items()}
-    assert "highest with --size 64 --precision bf16" in answer(found)
+    shown = {size: ratio for size, ratio in dependence["ratios"].items() if size not in dependence["undecided"]}
+    assert shown == {size: pytest.approx(ratio, rel=0.15) for size, ratio in depends.items()}
     placed = render_recommendation(recommend(store.ask, RecommendRequest(workload="train.py", by="command"))).text
     for said in (answer(found), placed):
         assert "What --precision changes depends on --size: " in said
-    assert "time is lowest with --size 64 --precision bf16" in placed
+    assert ("time is lowest with --size 64 --precision bf16" in placed) is (repeats < 4)
 
 
 @pytest.mark.parametrize("first_repeat", [1, 2])
