@@ -155,6 +155,12 @@ class History:
         return tuple(one for one in self.series if (one.like, one.unit) == (first.like, first.unit))
 
 
+def _order(series: Series) -> tuple[int, str, str | None, float]:
+    """Return what sorts series: the most runs first, then by workload and node, of those the newest first."""
+    runs = sum(level.runs for level in series.levels)
+    return -runs, series.workload, series.node, -series.levels[-1].last.timestamp()
+
+
 def study_history(ask: Ask, request: Request) -> History:
     """Return the history of a workload's figures.
 
@@ -196,7 +202,7 @@ def study_history(ask: Ask, request: Request) -> History:
         unit=facts.unit(runs, metric),
         least=least,
         level=level,
-        series=tuple(sorted(series, key=lambda one: (-sum(each.runs for each in one.levels), one.workload, one.node))),
+        series=tuple(sorted(series, key=_order)),
         recorded=None,
         without=()
         if request.metric

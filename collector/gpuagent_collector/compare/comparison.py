@@ -11,6 +11,7 @@ from gpuagent_collector.compare.because import OF_SPLITS, Because, differ_in_ite
 from gpuagent_collector.compare.caveats import OF_DISTURBANCES, find_caveats
 from gpuagent_collector.compare.figures import (
     DEFAULT_PRIMARIES,
+    OF_RUNS,
     BlockFigures,
     Contest,
     Evidence,
@@ -580,7 +581,7 @@ def compare(ask: Ask, request: Request) -> Comparison:
     figures = compute_figures(layout, facts, metric=request.metric, delta=request.delta, unpaired=unpaired)
     first_runs = layout.blocks[0].runs
     is_uncounted = (
-        figures.fell_back
+        figures.primary.name.startswith(OF_RUNS)
         and is_work_unlike(layout.blocks[0], facts)
         and facts.throughput_units(first_runs) == {STEPS}
         and find_step_size(run.command for run in first_runs) != ""

@@ -178,7 +178,7 @@ def find_next(comparison: Comparison, *, reported: bool = False) -> str | None:
         return write_command("compare", {**request.choice, "--by": None, "--workload": max(runs, key=runs.__getitem__)})
     if answer := _next_of_own_kind(comparison):
         return answer
-    if not comparison.figures.differs and verdicts != {Verdict.EQUAL}:
+    if not comparison.figures.differs and verdicts != {Verdict.EQUAL} and not comparison.are_level:
         return _next_of_undecided(comparison)
     if layout.facet.name == AT_TIME:
         # From a history, so that other nodes say more.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gpuagent_collector.metrics import BY_NAME, STEPS, Metric, hint_at
 from gpuagent_collector.metrics.result import SERVING
-from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, currencies_of
+from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN, currencies_of
 from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.runs.arguments import Command, identify_command, parse_arguments, record_command
 from gpuagent_collector.runs.cells import CANCELLED, EXCLUDED, UNFINISHED, Block, Cell, Layout, match_runs
@@ -35,6 +35,8 @@ ValuesOf = Callable[[Block, str, Metric], Sides]
 
 # Tested unless another metric is named, in this order: a run without throughput still has a duration.
 DEFAULT_PRIMARIES = ("throughput", "run_seconds")
+# What a whole run takes, by the begins of the metrics' names.
+OF_RUNS = ("run_seconds", "gpu_energy_run_", f"{COST_PER_RUN.stem}_")
 # Of a server that is sent requests at a given rate: it answers at that rate, sooner or later.
 _OPEN_LOAD_PRIMARIES = ("highest_rate", "highest_scale", "ttft_p90_seconds")
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from gpuagent_collector.compare import comparison
 from gpuagent_collector.compare import document as comparing
+from gpuagent_collector.compare.answer import answer as say_comparison
 from gpuagent_collector.compare.answer import (
     are_together,
     say_behind,
@@ -300,6 +301,8 @@ def _tie(ranking: Ranking, block: str, tied: Sequence[Standing], recommendation:
     named = join_words([*map(facet.name_side, sides)])
     if len(sides) > _SPOKEN_SIDES:
         named = f"{len(sides)} {facet.plural}"
+    if recommendation.tests.is_uncounted:  # of other batch sizes none is the best
+        return say_comparison(recommendation.tests, most=1)
     if verdicts == {Verdict.TOO_FEW} and len(weights) == 1:
         (one,) = (criterion for criterion in ranking.criteria if criterion.name in weights)
         least = min(standing.medians[one.name] for standing in tied)

@@ -5,10 +5,10 @@ from itertools import product
 
 import numpy as np
 
-from gpuagent_collector.compare.figures import Evidence, is_work_unlike
+from gpuagent_collector.compare.figures import OF_RUNS, Evidence, is_work_unlike
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import significant
-from gpuagent_collector.prices.price import COST_PER_RUN, currencies_of
+from gpuagent_collector.prices.price import currencies_of
 from gpuagent_collector.runs.arguments import USUAL_REPEATS
 from gpuagent_collector.runs.cells import match_runs, tell_apart
 from gpuagent_collector.runs.data import Facts, Run
@@ -29,8 +29,6 @@ CLIENT_LIMITED = Caveat(
 
 # What a program has learned, by the names under which its last values are results.
 _LEARNED = ("loss", "accuracy")
-# What a whole run takes, by the begins of the metrics' names.
-_OF_RUNS = ("run_seconds", "gpu_energy_run_", f"{COST_PER_RUN.stem}_")
 # Closer ones may be chance, and are in the table of all metrics.
 _FAR_SHARE = 0.1
 
@@ -111,7 +109,7 @@ def unmatched(evidence: Evidence) -> Iterator[Caveat]:
 def other_steps(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where steps are not compared, because those of a side are larger."""
     name = evidence.figures.primary.name
-    is_of_runs = name.startswith(_OF_RUNS)
+    is_of_runs = name.startswith(OF_RUNS)
     unlike = [run for block in evidence.layout.blocks if is_work_unlike(block, evidence.facts) for run in block.runs]
     if unlike and not _mixed_units(evidence) and (is_of_runs or name == "throughput"):
         yield say_other_steps(unlike, are_durations=is_of_runs)
@@ -180,14 +178,17 @@ def untested(evidence: Evidence) -> Iterator[Caveat]:
 
 
 def far_from_repeats(evidence: Evidence) -> Iterator[Caveat]:
-    """Warn of runs far from their repeats."""
+    """Warn of runs far from their repeats, which have the same command."""
     metric = evidence.figures.primary
     for block, cell in ((one, cell) for one in evidence.layout.blocks for cell in one.cells):
         name = block.workload if "all" in evidence.layout.facet.names else cell.side
-        known = np.flatnonzero(~np.isnan(evidence.facts.column(cell.runs, metric.name)))
-        odd = [cell.runs[known[index]] for index in outliers(evidence.facts.values(cell.runs, metric.name))]
-        # More are a spread of their own, such as that of a coarse clock.
-        if 0 < len(odd) <= known.size / 4:
+        odd: list[Run] = []
+        for command in dict.fromkeys(run.command for run in cell.runs):
+            runs = [run for run in cell.runs if run.command == command and evidence.facts.has([run], metric.name)]
+            far = outliers(evidence.facts.values(runs, metric.name))
+            # More are a spread of their own, such as that of a coarse clock.
+            odd += [runs[index] for index in far] if len(far) <= len(runs) / 4 else []
+        if odd:
             yield Caveat(
                 code="outliers",
                 text=f"{spoken(metric, None)} is far from the others of {name} in repeat "
