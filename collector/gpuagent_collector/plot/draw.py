@@ -37,7 +37,7 @@ from gpuagent_collector.recommend.study import Request as RecommendRequest
 from gpuagent_collector.recommend.study import recommend
 from gpuagent_collector.runs.cells import choose_sides
 from gpuagent_collector.runs.data import Run
-from gpuagent_collector.runs.facets import find_facet
+from gpuagent_collector.runs.facets import Facet, find_facet
 from gpuagent_collector.runs.find import find_runs
 from gpuagent_common.errors import GpuAgentError, MisuseError
 
@@ -110,12 +110,7 @@ def _draw_whole(ask: Ask, asked: PlotRequest) -> Picture:
             study = choose_study(ask, request, percent=asked.percent, milliseconds=asked.milliseconds)
             return _saying(draw_serving(study, width_mm), say_serving(study))
         case "frontier":
-            chosen = choose_runs(ask, request, rows)
-            if all(sum(bool(cell.runs) for cell in block.cells) == 1 for block in chosen.layout.blocks):
-                # It says which settings differ, and by what to compare instead.
-                compare(ask, replace(request, series=False))
-            picture = draw_frontier(chosen, width_mm, delta=request.delta)
-            return _saying(picture, f"{_recommend(ask, request, chosen)} {picture.said}".strip())
+            return _draw_frontier(ask, request, rows, width_mm)
         case "because":
             comparison = compare_what_differs(ask, replace(request, series=False))
             picture = draw_because(comparison, width_mm)
@@ -125,6 +120,20 @@ def _draw_whole(ask: Ask, asked: PlotRequest) -> Picture:
             return draw_split(ask, choose_runs(ask, request, rows), width_mm)
     request = _of_workload(ask, name, request, COLLECTIVES)
     return draw_links(ask, choose_runs(ask, request, rows), width_mm)
+
+
+def _draw_frontier(ask: Ask, request: Request, rows: Facet, width_mm: float) -> Picture:
+    chosen = choose_runs(ask, request, rows)
+    if len(chosen.layout.sides) == 1:  # the settings of one workload are the choice
+        workload = request.workload or chosen.layout.blocks[0].workload
+        differing = compare_what_differs(ask, replace(request, workload=workload, series=False)).request
+        request = replace(request, workload=workload, by=differing.by, experiment=differing.experiment)
+        chosen = choose_runs(ask, request, rows)
+    if all(sum(bool(cell.runs) for cell in block.cells) == 1 for block in chosen.layout.blocks):
+        # It says which settings differ, and by what to compare instead.
+        compare(ask, replace(request, series=False))
+    picture = draw_frontier(chosen, width_mm, delta=request.delta)
+    return _saying(picture, f"{_recommend(ask, request, chosen)} {picture.said}".strip())
 
 
 def _of_workload(ask: Ask, name: str, request: Request, workload: str) -> Request:
