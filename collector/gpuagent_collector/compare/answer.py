@@ -269,9 +269,10 @@ def say_dependences(comparison: Comparison) -> list[str]:
             f"{change(ratio)} {each.other.where(value)}" for value, ratio in by_value if value not in each.undecided
         ]
         listed = [*shown[-1:], *shown[:-1], *(f"nothing shown {each.other.where(value)}" for value in each.undecided)]
-        effect = f"{each.side} instead of {each.baseline} changes {title} by {first_few(listed)}"
-        said.append(f"What {each.option.option} changes depends on {each.other.option}: {effect}.")
-    return said
+        changes = "" if said else f" changes {title}"
+        sides = f"{each.option.where(each.side).removeprefix('with ')} instead of {each.baseline}"
+        said.append(f"{sides}{changes} by {first_few(listed)}")
+    return [f"Options depend on each other: {'; '.join(said)}."] if said else []
 
 
 def _sentence(comparison: Comparison, test: Test) -> str:

@@ -248,13 +248,13 @@ def _choice(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
     elif len(tied) > 1:
         yield _tie(ranking, block, tied, recommendation)
         if behind:
-            yield f"Compared with {facet.name_side(ranking.reference)}, {_listed(behind, verbs, facet)}."
+            yield f"Compared with {facet.name_side(ranking.reference)}, {_listed(behind, verbs, recommendation.layout)}."
     else:
         by = "" if verbs is not _SEVERAL else f" by {join_words([*map(_weighed, weights.items())])}"
         where = facet.where(tied[0].side)
         weighed = [one for one in ranking.criteria if one.name in weights]
         taken = ", ".join(per(in_unit(one.unit)(tied[0].medians[one.name]), one.per) for one in weighed)
-        others = _listed(behind, verbs, facet)
+        others = _listed(behind, verbs, recommendation.layout)
         yield f"{block} {verbs.least}{by} {where}: {taken} (median of {tied[0].runs} runs); {others}."
         shift = behind[0].judgement.shift if behind[0].judgement else None
         # The price of one side cannot change without the other's: of settings, and on a common node.
@@ -339,8 +339,9 @@ def _compare(ranking: Ranking, criterion: str, sides: Sequence[str], facet: Face
 _PLAIN_FACTOR = 1.1
 
 
-def _listed(behind: Sequence[Standing], verbs: _Verbs, facet: Facet) -> str:
-    """Return how much more the sides behind the best take."""
+def _listed(behind: Sequence[Standing], verbs: _Verbs, layout: Layout) -> str:
+    """Return how much more the sides behind the best take; a side before them has the names of their options."""
+    options, values_of = layout.options
     listed: list[str] = []
     for one in behind[:_SPOKEN_SIDES]:
         if one.judgement:
@@ -349,7 +350,8 @@ def _listed(behind: Sequence[Standing], verbs: _Verbs, facet: Facet) -> str:
             is_plain = listed and estimate >= _PLAIN_FACTOR
             more = verbs.more.format(f"{significant(estimate) if is_plain else ratio(estimate)} times")
             evidence = "" if listed else f" ({interval(one.judgement.shift)})"
-            listed.append(f"{facet.name_side(one.side)} {more}{evidence}")
+            named = values_of[one.side] if options else layout.facet.name_side(one.side)
+            listed.append(f"{named} {more}{evidence}")
     rest = len(behind) - len(listed)
     return ", ".join([*listed, *([f"{rest} more after them"] if rest else [])])
 

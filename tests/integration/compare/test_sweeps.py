@@ -105,7 +105,7 @@ def test_options_that_depend_on_each_other_have_no_effect_over_all_values(
     assert shown == {size: pytest.approx(ratio, rel=0.15) for size, ratio in depends.items()}
     placed = render_recommendation(recommend(store.ask, RecommendRequest(workload="train.py", by="command"))).text
     for said in (answer(found), placed):
-        assert "What --precision changes depends on --size: " in said
+        assert "Options depend on each other: --precision fp32 instead of bf16 changes " in said
     assert ("time is lowest with --size 64 --precision bf16" in placed) is (repeats < 4)
 
 
