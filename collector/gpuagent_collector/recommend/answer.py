@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from gpuagent_collector.compare import comparison
 from gpuagent_collector.compare import document as comparing
-from gpuagent_collector.compare.answer import answer as say_comparison
 from gpuagent_collector.compare.answer import (
     are_together,
     say_behind,
@@ -248,7 +247,8 @@ def _choice(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
     elif len(tied) > 1:
         yield _tie(ranking, block, tied, recommendation)
         if behind:
-            yield f"Compared with {facet.name_side(ranking.reference)}, {_listed(behind, verbs, recommendation.layout)}."
+            than = facet.name_side(ranking.reference)
+            yield f"Compared with {than}, {_listed(behind, verbs, recommendation.layout)}."
     else:
         by = "" if verbs is not _SEVERAL else f" by {join_words([*map(_weighed, weights.items())])}"
         where = facet.where(tied[0].side)
@@ -301,8 +301,6 @@ def _tie(ranking: Ranking, block: str, tied: Sequence[Standing], recommendation:
     named = join_words([*map(facet.name_side, sides)])
     if len(sides) > _SPOKEN_SIDES:
         named = f"{len(sides)} {facet.plural}"
-    if recommendation.tests.is_uncounted:  # of other batch sizes none is the best
-        return say_comparison(recommendation.tests, most=1)
     if verdicts == {Verdict.TOO_FEW} and len(weights) == 1:
         (one,) = (criterion for criterion in ranking.criteria if criterion.name in weights)
         least = min(standing.medians[one.name] for standing in tied)
