@@ -154,8 +154,8 @@ def _results(comparison: Comparison, *, most: int, place: str) -> list[str]:
     tests, overall = comparison.figures.tests, comparison.figures.overall
     if comparison.are_level:
         return [say_level(comparison)]
-    if comparison.is_uncounted and comparison.headline:
-        return [_uncounted_sentence(comparison, comparison.headline)]
+    if uncounted := say_uncounted(comparison):
+        return uncounted
     if best := comparison.headline:
         verdicts = {test.judgement.verdict for _, of_option in comparison.options for test in of_option}
         if best.judgement.verdict is not Verdict.DIFFERS and Verdict.DIFFERS in verdicts:
@@ -379,15 +379,17 @@ def _best_sentence(comparison: Comparison, best: Test) -> str:
     return f"{first}, {than} ({_evidence(best, with_medians=False)}){and_worst}."
 
 
-def _uncounted_sentence(comparison: Comparison, best: Test) -> str:
-    """Return the range of durations of a sweep over sizes of steps, in which none is the best."""
+def say_uncounted(comparison: Comparison) -> list[str]:
+    """Return the range of durations of the only block whose steps have several sizes; nothing without such a range."""
     facet, tests = comparison.layout.facet, comparison.figures.tests
-    figures = sorted([best.baseline, *(test.other for test in tests)], key=lambda figure: figure.median)
-    scale = notation([figure.median for figure in figures], best.unit)
+    if not (comparison.is_uncounted and tests) or len(comparison.layout.blocks) > 1:
+        return []
+    figures = sorted([tests[0].baseline, *(test.other for test in tests)], key=lambda figure: figure.median)
+    scale = notation([figure.median for figure in figures], tests[0].unit)
     ends = " to ".join(f"{scale.write(each.median)} {facet.where(each.side)}" for each in (figures[0], figures[-1]))
-    workload = tell_apart(best.block, comparison.layout.blocks, briefly=True)
     title = spoken(comparison.figures.primary, comparison.request.stat)
-    return f"{workload}: {title} is {ends}, but none is better unless all have the same samples."
+    said = f"{tests[0].block.workload}: {title} is {ends}, but none is better unless all have the same samples."
+    return [said] if figures[0].median < figures[-1].median else []
 
 
 def say_level(comparison: Comparison, *, is_last: bool = False) -> str:

@@ -15,6 +15,7 @@ from gpuagent_collector.compare.answer import (
     say_dependences,
     say_options,
     say_together,
+    say_uncounted,
     say_why,
 )
 from gpuagent_collector.compare.because import say
@@ -242,7 +243,9 @@ def _choice(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
     verbs = _VERBS[next(iter(weights))] if len(weights) == 1 else _SEVERAL
     tied = [standing for standing in ranking.standings if standing.is_tied]
     behind = [standing for standing in ranking.standings if not standing.is_tied]
-    if recommendation.options:
+    if uncounted := say_uncounted(recommendation.tests):
+        yield from uncounted
+    elif recommendation.options:
         yield _by_options(ranking, block, verbs, recommendation)
     elif len(tied) > 1:
         yield _tie(ranking, block, tied, recommendation)

@@ -2,6 +2,7 @@
 
 import json
 import os
+from datetime import timedelta
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from gpuagent_collector.compare.document import find_next
 from gpuagent_collector.errors import NothingToCompareError
 from gpuagent_collector.metrics import BY_NAME
 from gpuagent_collector.prices.files import parse_prices
+from gpuagent_collector.recommend.answer import render as render_recommendation
 from gpuagent_collector.recommend.study import Request as RecommendRequest
 from gpuagent_collector.recommend.study import recommend
 from gpuagent_collector.runs.data import load_facts, load_runs
@@ -261,6 +263,8 @@ def test_steps_of_other_batch_sizes_are_not_compared(store: SyntheticStore, opti
             store.next_run(node, **run)
     for row in store.rows["results"]:
         row["unit"] = "steps/s" if row["name"] == "throughput" else row["unit"]
+    for row in [row for row in store.rows["run_states"] if row["status"] == "succeeded"][1::2]:
+        row["time"] += timedelta(seconds=0.5)
     comparison = compared(store, by="command")
     assert comparison.figures.primary.name == metric
     assert ("other_steps" in codes(comparison)) == (metric == "run_seconds")
@@ -279,6 +283,8 @@ def test_steps_of_other_batch_sizes_are_not_compared(store: SyntheticStore, opti
         placed = recommend(store.ask, RecommendRequest(workload="nanogpt", by="command", prices=known))
         assert placed.rankings[0].criteria[0].source == metric
         assert (placed.caveats[0].code == "other_steps") is (metric == "run_seconds")
+        texts = [answer(comparison), *([] if known else [render_recommendation(placed).text])]
+        assert {"none is better" in text for text in texts} == {is_counted}
     if metric == "run_seconds":
         assert "other_steps" in codes(compared(store, by="command", metric="throughput"))
         assert "(worse)" not in answer(comparison) and "(better)" not in answer(comparison)
