@@ -244,10 +244,16 @@ def _find_differences_near(rank: int, baseline: Floats, other: Floats, around: _
     return below, np.repeat(other, lengths) - baseline[at]
 
 
+# Of the largest difference.
+_ROUNDING = 1e-12
+
+
 def _walsh_averages(baseline: Floats, other: Floats) -> Floats:
-    """Return the average of every two pairs' differences, each pair with itself too."""
+    """Return the average of every two pairs' differences, each pair with itself too; exactly 0 where these cancel."""
     differences = other - baseline
     averages: Floats = np.add.outer(differences, differences)[np.triu_indices(differences.size)] / 2
+    # What rounding leaves of opposite ones would be on one side of 0.
+    averages[np.abs(averages) < _ROUNDING * np.abs(differences).max(initial=0.0)] = 0.0
     return averages
 
 
