@@ -261,7 +261,8 @@ def say_options(comparison: Comparison) -> str:
 
 def say_dependences(comparison: Comparison) -> list[str]:
     """Return of each two options that depend on each other what one changes beside each value of the other."""
-    title, said = spoken(comparison.figures.primary, comparison.request.stat), []
+    title = spoken(comparison.figures.primary, comparison.request.stat)
+    said: list[str] = []
     for each in comparison.dependences:
         by_value = sorted(each.ratios.items(), key=lambda item: item[1])
         # The highest, then from the lowest on, then what is not shown to change anything.
