@@ -23,6 +23,7 @@ SIMULATIONS: Mapping[str, Callable[[], Table]] = {
     "plans": comparing.plans,
     "nodes": comparing.nodes_as_runs,
     "factorials": factorials.factorials,
+    "dependences": factorials.dependences,
     "order": designs.orders,
     "ladders": designs.ladders,
     "sequential": designs.sequential,

@@ -9,6 +9,7 @@ import numpy as np
 
 from benchmarks.statistics.tables import Floats, Table, share
 from gpuagent_collector.compare.figures import compute_figures
+from gpuagent_collector.compare.sweeps import find_options
 from gpuagent_collector.runs.cells import Block, Cell, Layout
 from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.facets import find_facet
@@ -50,6 +51,46 @@ def factorials() -> Table:
                 ]
             )
     return Table(header=["runs, analysis", "A/A called different, %", "coverage, %", "width, %"], rows=rows)
+
+
+def dependences() -> Table:
+    """Sweeps of 2 × 2 commands in rounds, under drift of twice the noise: how often options are said to depend."""
+    rows, trials = [], 500
+    for repeats, noise in product((3, 4, 7), (0.01, 0.05, 0.15)):
+        row = [f"{repeats} runs of each, noise of {100 * noise:.0f} %"]
+        for ratio in (1.0, 1.25, 2.0):
+            chance, found = np.random.default_rng(39), 0
+            for _ in range(trials):
+                logs = chance.normal(0, noise, (2, 2, repeats)) + chance.normal(0, 2 * noise, (1, 1, repeats))
+                logs += np.log(1.5) * np.array([[[0], [0]], [[1], [1]]])
+                logs[1, 1] += np.log(ratio)
+                found += _depend(logs)
+            row.append(share(found, trials))
+        rows.append(row)
+    return Table(header=["runs", "none, %", "1.25 times, %", "2 times, %"], rows=rows)
+
+
+def _depend(logs: Floats) -> bool:
+    """Return whether `collector compare --by command` says that two options depend on each other."""
+    metrics: dict[str, dict[str, float]] = {}
+    cells = []
+    for one, other in np.ndindex(2, 2):
+        side = f"--one {one} --other {other}"
+        runs = []
+        for repeat, value in enumerate(np.exp(logs[one, other]).tolist()):
+            command = ("train", "--one", str(one), "--other", str(other))
+            about = {"run_id": f"{one}-{other}-{repeat}", "workload": "train", "parameters": "{}", "command": command}
+            placed = {"experiment": "x", "nodes": "node", "node_count": 1, "repeat": repeat, "side": side, "status": "succeeded"}
+            runs.append(Run(**{**_ABSENT, **about, **placed}))
+            metrics[f"{one}-{other}-{repeat}"] = {"throughput": value}
+        cells.append(Cell(side=side, runs=tuple(runs), others={}))
+    block = Block(workload="train", parameters={}, held={}, cells=tuple(cells))
+    sides = tuple(cell.side for cell in cells)
+    layout, facts = (
+        Layout(facet=find_facet("command"), sides=sides, blocks=(block,), left_out=()),
+        Facts(metrics=metrics),
+    )
+    return bool(find_options(layout, facts, compute_figures(layout, facts, metric=None, delta=0.02))[1])
 
 
 def _missing() -> Iterator[tuple[str, Any]]:

@@ -142,23 +142,24 @@ class History:
         return sorted(found, key=lambda change: change[-1].first, reverse=True)
 
     @property
-    def first_work(self) -> tuple[Series, ...]:
-        """The series of the workload, node and unit of the first one, which new runs continue."""
+    def continued(self) -> Series:
+        """The series that new runs continue: the first one, or the newest that differs from it in its unit alone."""
         first = self.series[0]
+        alike = [one for one in self.series if (one.like, one.node) == (first.like, first.node)]
+        return max(alike, key=lambda one: one.levels[-1].last)
+
+    @property
+    def first_work(self) -> tuple[Series, ...]:
+        """The series of the workload, node and unit of the one that new runs continue."""
+        first = self.continued
         work = (first.workload, first.node, first.unit)
         return tuple(one for one in self.series if (one.workload, one.node, one.unit) == work)
 
     @property
     def same_work(self) -> tuple[Series, ...]:
-        """The series that differ from the first one in nothing but their node."""
-        first = self.series[0]
+        """The series that differ from the one that new runs continue in nothing but their node."""
+        first = self.continued
         return tuple(one for one in self.series if (one.like, one.unit) == (first.like, first.unit))
-
-
-def _order(series: Series) -> tuple[int, str, str | None, float]:
-    """Return what sorts series: the most runs first, then by workload and node, of those the newest first."""
-    runs = sum(level.runs for level in series.levels)
-    return -runs, series.workload, series.node, -series.levels[-1].last.timestamp()
 
 
 def study_history(ask: Ask, request: Request) -> History:
@@ -202,7 +203,7 @@ def study_history(ask: Ask, request: Request) -> History:
         unit=facts.unit(runs, metric),
         least=least,
         level=level,
-        series=tuple(sorted(series, key=_order)),
+        series=tuple(sorted(series, key=lambda one: (-sum(each.runs for each in one.levels), one.workload, one.node))),
         recorded=None,
         without=()
         if request.metric
@@ -212,7 +213,7 @@ def study_history(ask: Ask, request: Request) -> History:
     if request.jobs or any(one.is_tested for one in series):
         return history
     recorded = find_recorded(ask, [run_id for one in history.first_work for run_id in one.run_ids])
-    if history.series[0].unit == STEPS:
+    if history.continued.unit == STEPS:
         # Runs that count items would begin another history.
         steps = {name: value for name, value in recorded.steps.items() if name != "items_per_step"}
         recorded = replace(recorded, steps=steps)
@@ -563,7 +564,7 @@ def _repeat(history: History) -> tuple[str | None, int, int]:
 
     Of settings that no single command makes, it goes on with the first one.
     """
-    first, recorded = history.series[0], history.recorded
+    first, recorded = history.continued, history.recorded
     if recorded is None:
         return None, 0, 0
 

@@ -122,7 +122,8 @@ def _find_dependences(
         places = names.index(option.argument or ""), names.index(other.argument or "")
         for test in tests:
             contrasts.append((option, other, test, _find_ratios(known, places, test.other.side, test.baseline.side)))
-    alpha = 0.05 / max(1, sum(comb(len(ratios), 2) for *_, ratios in contrasts))
+    # Each is there twice, once from either option.
+    alpha = 2 * 0.05 / max(1, sum(comb(len(ratios), 2) for *_, ratios in contrasts))
     found: dict[frozenset[str], list[Dependence]] = defaultdict(list)
     for option, other, test, ratios in contrasts:
         if any(one.are_above(another, alpha) for one, another in permutations(ratios.values(), 2)):
