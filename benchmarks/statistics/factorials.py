@@ -80,7 +80,8 @@ def _depend(logs: Floats) -> bool:
         for repeat, value in enumerate(np.exp(logs[one, other]).tolist()):
             command = ("train", "--one", str(one), "--other", str(other))
             about = {"run_id": f"{one}-{other}-{repeat}", "workload": "train", "parameters": "{}", "command": command}
-            placed = {"experiment": "x", "nodes": "node", "node_count": 1, "repeat": repeat, "side": side, "status": "succeeded"}
+            about |= {"side": side, "status": "succeeded"}
+            placed = {"experiment": "x", "nodes": "node", "node_count": 1, "repeat": repeat}
             runs.append(Run(**{**_ABSENT, **about, **placed}))
             metrics[f"{one}-{other}-{repeat}"] = {"throughput": value}
         cells.append(Cell(side=side, runs=tuple(runs), others={}))
