@@ -118,6 +118,12 @@ def study_runs(ask: Ask, facet: Facet, runs: Iterable[Run], each: PartKind | Non
     )
 
 
+def _peak_percent(point: Point) -> float:
+    """Return the share of the peak of its arithmetic of a point whose share of a roof is unknown; else 0."""
+    known = [each for each in (point.measured, point.datasheet) if each.mfu_percent is not None]
+    return 0.0 if any(each.roof_percent for each in known) or not known else known[0].mfu_percent or 0.0
+
+
 def _make_rooflines(points: Iterable[Point], measured: Sequence[Trial]) -> Iterator[Roofline]:
     found: dict[tuple[str, str | None], list[tuple[Point, Ceilings | None]]] = defaultdict(list)
     for point in points:
@@ -132,7 +138,8 @@ def _make_rooflines(points: Iterable[Point], measured: Sequence[Trial]) -> Itera
         placed = [
             replace(point, measured=locate(point, roofs), datasheet=locate(point, datasheet)) for point, _ in members
         ]
-        placed.sort(key=lambda point: not point.has_share)
+        # Of those that no roof is known to limit, the one nearest to the peak of its arithmetic first.
+        placed.sort(key=lambda point: (not point.has_share, -_peak_percent(point)))
         marks = chain(ascii_letters, repeat(_NO_MARK))
         marked = tuple(replace(point, mark=mark) for point, mark in zip(placed, marks, strict=False))
         yield Roofline(device=device, ceilings=ceilings, datasheet=datasheet, points=marked)
