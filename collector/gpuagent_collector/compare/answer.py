@@ -272,7 +272,7 @@ def say_dependences(comparison: Comparison) -> list[str]:
         listed = [*shown[-1:], *shown[:-1], *(f"nothing shown {each.other.where(value)}" for value in each.undecided)]
         changes = "" if said else f" changes {title}"
         sides = f"{each.option.where(each.side).removeprefix('with ')} instead of {each.baseline}"
-        said.append(f"{sides}{changes} by {first_few(listed)}")
+        said.append(f"{sides}{changes} by about {first_few(listed)}")
     return [f"Options depend on each other: {'; '.join(said)}."] if said else []
 
 
