@@ -344,7 +344,8 @@ def _listed(behind: Sequence[Standing], verbs: _Verbs, layout: Layout) -> str:
     """Return how much more the sides behind the best take; a side before them has the names of their options."""
     options, values_of = layout.options
     listed: list[str] = []
-    for one in behind[:_SPOKEN_SIDES]:
+    # The table has many.
+    for one in behind[: 1 if options and len(behind) > _SPOKEN_SIDES else _SPOKEN_SIDES]:
         if one.judgement:
             estimate = one.judgement.shift.estimate
             # Beside its interval with as many digits, or it could seem to be outside.

@@ -75,6 +75,7 @@ def test_a_sweep_has_its_best_setting_and_the_effect_of_each_option(store: Synth
     assert {because.side for because in headline_reasons(found)} <= {found.headline.other.side}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rates", "repeats", "scatter", "depends"),
     [
@@ -628,6 +629,7 @@ def add_nodes_of_sites(
             store.next_run(node, workload=workload, experiment="e", repeat=repeat, sampled=False, throughput=rate)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("repeats", [7, 2])
 def test_over_workloads_the_odd_node_is_as_far_off_as_was_shown_or_run_more_often(
     store: SyntheticStore, repeats: int
@@ -643,6 +645,7 @@ def test_over_workloads_the_odd_node_is_as_far_off_as_was_shown_or_run_more_ofte
     assert find_next(found) == f"collector launch vgg16 {nodes} --repeat {found.needed.repeats} --wait"
 
 
+@pytest.mark.slow
 def test_platforms_without_the_commonest_commands_make_no_new_runs(store: SyntheticStore) -> None:
     for hostname, site, rates in (("ash", "lab", "111122"), ("oak", "cloud", "11122"), ("yew", "edge", "33")):
         node = store.node(hostname, site)
@@ -684,6 +687,7 @@ def test_nodes_that_a_clock_does_not_separate_are_alike(store: SyntheticStore) -
     assert "unlike_nodes" not in {each.code for each in planned.caveats}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", [1.0, 0.7])
 def test_of_several_nodes_a_side_a_plan_names_the_one_that_is_unlike_the_others(
     store: SyntheticStore, odd: float
@@ -714,6 +718,7 @@ def test_equal_runs_scatter_by_the_clock_of_their_lines(store: SyntheticStore) -
     assert " 20 " in (planned.next or "")
 
 
+@pytest.mark.slow
 def test_a_difference_that_no_runs_in_reach_show_has_no_command(store: SyntheticStore) -> None:
     node = store.node("alder", "lab")
     for number in range(7):
