@@ -178,7 +178,7 @@ def find_next(comparison: Comparison, *, reported: bool = False) -> str | None:
         return write_command("compare", {**request.choice, "--by": None, "--workload": max(runs, key=runs.__getitem__)})
     if answer := _next_of_own_kind(comparison):
         return answer
-    if not comparison.figures.differs and verdicts != {Verdict.EQUAL} and not comparison.are_level:
+    if not comparison.figures.differs and verdicts != {Verdict.EQUAL}:
         return _next_of_undecided(comparison)
     if layout.facet.name == AT_TIME:
         # From a history, so that other nodes say more.
@@ -207,10 +207,12 @@ def find_next(comparison: Comparison, *, reported: bool = False) -> str | None:
 
 
 def _next_of_own_kind(comparison: Comparison) -> str | None:
-    """Return the command for such runs alone: of servers, of ranks, or with new ones that count items; or None."""
+    """Return the command for such runs alone: of uncounted steps, equal medians, servers or ranks; or None."""
+    request, workload = comparison.request, comparison.layout.blocks[0].workload
     if comparison.is_uncounted:
         return comparison.again
-    request, workload = comparison.request, comparison.layout.blocks[0].workload
+    if comparison.are_level:  # more runs would be as equal
+        return write_command("show", {}, workload)
     if workload == SERVING:
         return write_command("serving", request.choice)
     if comparison.layout.facet.name == OF_RANKS:
