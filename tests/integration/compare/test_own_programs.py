@@ -313,6 +313,13 @@ def test_losses_that_are_far_apart_are_named_beside_the_speed(
     assert (placed.caveats[0].code == "losses_differ") is (later > 3.1)
 
 
+def test_runs_of_a_faster_command_are_no_outliers(store: SyntheticStore) -> None:
+    node = store.node("alder-node", "alder")
+    for repeat, (size, rate) in product(range(3), {"16": 100.0, "32": 101.0, "48": 102.0, "64": 400.0}.items()):
+        store.next_run(node, **own("train", "--size", size, throughput=rate + 0.1 * repeat))
+    assert "outliers" not in codes(compared(store, values=("alder",)))
+
+
 def test_a_plan_leaves_commands_without_its_metric_aside(store: SyntheticStore) -> None:
     node = store.node("alder-node", "alder")
     for repeat in range(1, 8):
