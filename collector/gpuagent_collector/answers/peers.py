@@ -337,8 +337,9 @@ def _first(peers: Peers) -> str:
     if first.percentile is None:
         return f"{place} has no peers."
     several = len(first.peers) > 1
-    others = f"{len(first.peers)} peers{_on_other_platforms(peers)}"
-    every = f"all {others}".replace("all 2 ", "both ")
+    on_others = _on_other_platforms(peers)
+    others = f"{len(first.peers)} peers{on_others}"
+    every = f"both peers{on_others}" if len(first.peers) == 2 else f"all {others}"
     among = f"higher than {significant(first.percentile, 2)} % of {others}"
     if not several:
         among = f"equal to {_only_peer(peers)}"
