@@ -231,13 +231,18 @@ def plan_repeats(ask: Ask, question: Question) -> Plan:
             )
     if question.metric is None and blocks and all(map(is_open_load, blocks)):
         raise GpuAgentError(_load_was_asked(succeeded, facts))
+    raise GpuAgentError(_say_unknown_spread(ask, question, succeeded))
+
+
+def _say_unknown_spread(ask: Ask, question: Question, runs: Sequence[Run]) -> str:
+    """Return why these runs have no plan, and the command that makes runs which have one."""
     command = None
-    if len({run.workload for run in succeeded}) == 1:
-        recorded = find_recorded(ask, [run.run_id for run in succeeded])
-        commands = [run.command for run in succeeded]
+    if len({run.workload for run in runs}) == 1:
+        recorded = find_recorded(ask, [run.run_id for run in runs])
+        commands = [run.command for run in runs]
         if recorded.given or all(commands):  # and not of another tool
-            command = recorded.repeat_command(commands, blocks[0].workload, USUAL_REPEATS)
-    raise GpuAgentError(
+            command = recorded.repeat_command(commands, runs[0].workload, USUAL_REPEATS)
+    return (
         f"the spread of {question.metric or DEFAULT_PRIMARIES[0]} is unknown: it takes two or more successful runs "
         "with the same parameters in the same circumstances, and values above 0"
         + (f"; make them: `{command}`" if command else "")

@@ -537,6 +537,38 @@ def _find_again(ask: Ask, layout: Layout, request: Request, repeats: int | None)
     return repeat_layout(ask, layout, repeats)
 
 
+def _lay_out(ask: Ask, request: Request, facet: Facet, runs: Sequence[Run]) -> Layout:
+    if request.event is not None:
+        return lay_out_event(ask, runs, request.event)
+    return lay_out(
+        runs,
+        facet,
+        choose_sides(runs, facet, request.values, request.baseline),
+        described=request.described,
+        chosen_by_name=bool(request.values),
+        every_status=request.every_status,
+    )
+
+
+def _is_uncounted(block: Block, facts: Facts, figures: Figures) -> bool:
+    """Return whether what whole runs take is tested of steps of several sizes, and new runs can count their items."""
+    return (
+        figures.primary.name.startswith(OF_RUNS)
+        and is_work_unlike(block, facts)
+        and facts.throughput_units(block.runs) == {STEPS}
+        and find_step_size(run.command for run in block.runs) != ""
+    )
+
+
+def _load_courses(ask: Ask, request: Request, layout: Layout, facts: Facts, figures: Figures) -> Iterator[Course]:
+    """Yield the curves of the median run of each side of the first block, and of its parts."""
+    charts = CHARTS if request.every_chart else _BRIEF
+    for cell in layout.blocks[0].cells:
+        if cell.runs:
+            run = median_run(cell.runs, facts, figures.primary.name)
+            yield from load_courses(ask, run, facts, buckets=_POINTS, charts=charts, each=request.each)
+
+
 def compare(ask: Ask, request: Request) -> Comparison:
     """Compare as requested, or describe the only side that there is.
 
@@ -555,18 +587,7 @@ def compare(ask: Ask, request: Request) -> Comparison:
             f"--by {facet.name} compares the commands of one workload; name it: --workload "
             f"{workloads.most_common(1)[0][0]}; there are: {', '.join(workloads)}"
         )
-    if request.event is not None:
-        layout = lay_out_event(ask, runs, request.event)
-    else:
-        sides = choose_sides(runs, facet, request.values, request.baseline)
-        layout = lay_out(
-            runs,
-            facet,
-            sides,
-            described=request.described,
-            chosen_by_name=bool(request.values),
-            every_status=request.every_status,
-        )
+    layout = _lay_out(ask, request, facet, runs)
     first = _FIRST if request.brief else ()
     facts = with_costs(ask, load_facts(ask, layout.run_ids, request.stat, request.stats, first), request.prices)
     layout = replace(layout, is_described=request.described)
@@ -579,13 +600,7 @@ def compare(ask: Ask, request: Request) -> Comparison:
     # Equal repeats of one experiment's name before and after an event were not made together.
     unpaired = request.unpaired or request.event is not None
     figures = compute_figures(layout, facts, metric=request.metric, delta=request.delta, unpaired=unpaired)
-    first_runs = layout.blocks[0].runs
-    is_uncounted = (
-        figures.primary.name.startswith(OF_RUNS)
-        and is_work_unlike(layout.blocks[0], facts)
-        and facts.throughput_units(first_runs) == {STEPS}
-        and find_step_size(run.command for run in first_runs) != ""
-    )
+    is_uncounted = _is_uncounted(layout.blocks[0], facts, figures)
     # More runs that count no items would show as little.
     needed = None if is_uncounted else find_needed(figures, facts)
     repeats = needed.repeats if needed else USUAL_REPEATS if is_uncounted else None
@@ -594,12 +609,6 @@ def compare(ask: Ask, request: Request) -> Comparison:
         workload = needed.test.block.workload
         undecided = replace(layout, blocks=tuple(block for block in layout.blocks if block.workload == workload))
     specs = spec_rows(layout, facts)
-    cells = [cell for cell in layout.blocks[0].cells if cell.runs] if request.series else []
-    charts = CHARTS if request.every_chart else _BRIEF
-    courses: list[Course] = []
-    for cell in cells:
-        run = median_run(cell.runs, facts, figures.primary.name)
-        courses += load_courses(ask, run, facts, buckets=_POINTS, charts=charts, each=request.each)
     evidence = Evidence(
         layout=layout,
         facts=facts,
@@ -629,7 +638,7 @@ def compare(ask: Ask, request: Request) -> Comparison:
         caveats=find_caveats(evidence),
         needed=needed,
         again=_find_again(ask, undecided, request, repeats),
-        courses=tuple(courses),
+        courses=tuple(_load_courses(ask, request, layout, facts, figures)) if request.series else (),
         parts=load_parts(ask, [run for run in runs if run.run_id in facts.metrics], facts, request.each)
         if request.each
         else {},

@@ -182,21 +182,7 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
             "between"
         )
     request = replace(request, by=tests.request.by, experiment=tests.request.experiment)
-    alpha = 0.05 / layout.looks
-    for weights in [request.weights] if request.weights else [{"cost": 1.0}, {"time": 1.0}]:
-        rankings = rank(layout.blocks, facts, weights, delta=request.delta, alpha=alpha)
-        if rankings:
-            break
-    else:
-        remedy = {
-            "cost": "give --prices FILE (see docs/cost.md)",
-            "energy": "energy needs a GPU that reports its power",
-            "time": "only runs that succeeded count",
-        }
-        if reason := why_unpriced(facts):
-            remedy["cost"] = reason
-        lacking = next(name for name in ("cost", "energy", "time") if name in weights)
-        raise GpuAgentError(f"no two sides with like runs both have {' and '.join(weights)}: {remedy[lacking]}")
+    weights, rankings = _rank_by(request, layout, facts)
     # Settings that are alike say more than a mixture.
     rankings = tuple(sorted(rankings, key=lambda ranking: OTHER_VALUES in ranking.block.held.values()))
     options: tuple[tuple[Facet, tuple[Test, ...]], ...] = ()
@@ -230,6 +216,24 @@ def recommend(ask: Ask, request: Request) -> Recommendation:
         tests=tests,
         options=options,
     )
+
+
+def _rank_by(request: Request, layout: Layout, facts: Facts) -> tuple[Mapping[str, float], Sequence[Ranking]]:
+    """Return the weights, those that were asked for or else cost before time, and the ranking of each block by them.
+
+    Raises GpuAgentError: no two sides have every weighed criterion.
+    """
+    for weights in [request.weights] if request.weights else [{"cost": 1.0}, {"time": 1.0}]:
+        rankings = rank(layout.blocks, facts, weights, delta=request.delta, alpha=0.05 / layout.looks)
+        if rankings:
+            return weights, rankings
+    remedy = {
+        "cost": why_unpriced(facts) or "give --prices FILE (see docs/cost.md)",
+        "energy": "energy needs a GPU that reports its power",
+        "time": "only runs that succeeded count",
+    }
+    lacking = next(name for name in ("cost", "energy", "time") if name in weights)
+    raise GpuAgentError(f"no two sides with like runs both have {' and '.join(weights)}: {remedy[lacking]}")
 
 
 def _find_because(ranking: Ranking, facts: Facts, weights: Mapping[str, float]) -> Because | None:
