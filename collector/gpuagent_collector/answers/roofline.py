@@ -120,8 +120,8 @@ def study_runs(ask: Ask, facet: Facet, runs: Iterable[Run], each: PartKind | Non
 
 def _peak_percent(point: Point) -> float:
     """Return the share of the peak of its arithmetic of a point whose share of a roof is unknown; else 0."""
-    known = [each for each in (point.measured, point.datasheet) if each.mfu_percent is not None]
-    return 0.0 if any(each.roof_percent for each in known) or not known else known[0].mfu_percent or 0.0
+    is_known = any(each.roof_percent for each in (point.measured, point.datasheet))
+    return 0.0 if is_known else _of_peak(point) or 0.0
 
 
 def _make_rooflines(points: Iterable[Point], measured: Sequence[Trial]) -> Iterator[Roofline]:
@@ -231,6 +231,11 @@ def _is_above_all(point: Point, roofline: Roofline) -> bool:
     return bool(known) and all(exceeds(point.mix, point.seconds, roofs) for roofs in known)
 
 
+def _is_sampled_briefly(point: Point) -> bool:
+    """Return whether longer runs would have sampled bytes: the memory was sampled, in measured phases too short."""
+    return all(trial.is_short and "dram_active_percent" in trial.metrics for trial in point.trials)
+
+
 def _has_no_peak(point: Point, roofline: Roofline) -> bool:
     roofs = [each for each in (roofline.measured, roofline.datasheet) if _describe_roofs(each, roofline)]
     return bool(roofs) and not any(each.peak(point.mix) for each in roofs)
@@ -310,7 +315,7 @@ _CHECKS: tuple[Callable[[Roofline], Iterator[Caveat]], ...] = (
     ),
     _Check(
         code="no_bytes",
-        concerns=lambda point, _: point.traffic_by is None,
+        concerns=lambda point, _: point.traffic_by is None and not _is_sampled_briefly(point),
         text="the bytes are unknown, and so is the share of a roof",
         remedy="count them with `--counters ncu`",
         own_remedy=_REPORT_BYTES,
@@ -327,13 +332,15 @@ _CHECKS: tuple[Callable[[Roofline], Iterator[Caveat]], ...] = (
 
 
 def _of_runs(study: Study) -> Iterator[Caveat]:
-    trials = [trial for roofline in study.rooflines for point in roofline.points for trial in point.trials]
-    short = sum(trial.is_short for trial in trials)
+    points = [point for roofline in study.rooflines for point in roofline.points]
+    short = sum(trial.is_short for point in points for trial in point.trials)
     if short:
+        are_needed = any(point.traffic_by is None and _is_sampled_briefly(point) for point in points)
+        unused = ", and the sampled bytes are not used" if are_needed else ""
         yield Caveat(
             code="measure_short",
-            text=f"{counted(short, 'run')} measured for less than 10 s: times and samples depend on chance",
-            remedy="measure longer",
+            text=f"{counted(short, 'run')} measured for less than 10 s: times depend on chance{unused}",
+            remedy="run more steps",
         )
     if study.without_figures:
         yield Caveat(
@@ -384,7 +391,9 @@ def _describe_limit(point: Point) -> str:
         return f"its GPU was idle for {share} % of a step, so launches or input limit it before any roof"
     shares = next((each for each in (point.measured, point.datasheet) if each.roof_percent is not None), None)
     if shares is None or shares.roof_percent is None:
-        return "no roof is shown to limit it"
+        # Whatever the bytes, the roof is no higher than the peak.
+        is_near = (_of_peak(point) or 0) >= UNIT_PERCENT
+        return "arithmetic limits it" if is_near else "no roof is shown to limit it"
     if shares.roof_percent >= UNIT_PERCENT and shares.side:
         return f"{'arithmetic' if shares.side is Side.COMPUTE else 'memory bandwidth'} limits it"
     is_least = point.traffic_by is Traffic.LEAST
@@ -435,6 +444,8 @@ def render(study: Study) -> Answer:
             }
         )
         tables.append(table)
+        if not any(point.intensity for point in roofline.points):
+            table = replace(table, columns=(*_POINTS, _OF_PEAK))
         sections.append(_section(roofline, table))
     last = sections.pop()
     last = Section(last.heading, [*last.parts, Legend("", _legend(study))])
@@ -548,6 +559,15 @@ _POINTS = (
     Column(None, "side", lambda point: point.measured.side or point.datasheet.side),
     Column("runs", value=lambda point: [trial.run.run_id for trial in point.trials]),
 )
+
+
+def _of_peak(point: Point) -> float | None:
+    """Return the share of the measured peak of its arithmetic, else of the datasheet's; None: unknown."""
+    return point.measured.mfu_percent or point.datasheet.mfu_percent
+
+
+# Where no share of a roof is known.
+_OF_PEAK = Column(None, "of peak", _of_peak, unit="percent")
 
 
 def _arithmetic(point: Point) -> str | None:

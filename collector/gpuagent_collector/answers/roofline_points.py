@@ -29,7 +29,7 @@ class Trial:
         figures: results of the workload, `step_seconds` and `steps` of its measured steps.
         metrics: its figures, by metric.
         texts: its results that are texts.
-        is_short: whether it reported that it measured for too short a time.
+        is_short: whether it measured for less than 10 s, or reported that this was too short a time.
         part: the rank or GPU that is meant; None: the run.
     """
 
@@ -42,6 +42,12 @@ class Trial:
     texts: Mapping[str, str]
     is_short: bool
     part: str | None = None
+
+
+# Where known, in a run's figures, as its maker states it.
+_BANDWIDTH = "datasheet_dram_bytes_per_second"
+# The memory is sampled once a second, so the samples of a shorter measured phase depend on chance.
+_LEAST_SECONDS = 10
 
 
 def load_trials(ask: Ask, runs: Iterable[Run], facts: Facts) -> list[Trial]:
@@ -61,10 +67,16 @@ def load_trials(ask: Ask, runs: Iterable[Run], facts: Facts) -> list[Trial]:
                 figures=figures[run_id, None],
                 metrics=facts.metrics.get(run_id, {}),
                 texts=texts,
-                is_short=run_id in facts.short,
+                is_short=run_id in facts.short
+                or facts.metrics.get(run_id, {}).get("measure_seconds", _LEAST_SECONDS) < _LEAST_SECONDS,
             )
         )
-    return trials
+    # Workloads report the bandwidth of a device, and programs of the user's own do not.
+    known = {trial.device: trial.figures[_BANDWIDTH] for trial in trials if _BANDWIDTH in trial.figures}
+    return [
+        replace(trial, figures={_BANDWIDTH: known[trial.device], **trial.figures}) if trial.device in known else trial
+        for trial in trials
+    ]
 
 
 def _load_figures(ask: Ask, run_ids: Sequence[str], rank: str) -> Mapping[tuple[str, int | None], Figures]:
@@ -172,7 +184,7 @@ def datasheet_roofs(runs: Iterable[Mapping[str, float]]) -> Roofs:
     known = {name: value for figures in runs for name, value in figures.items()}
     return Roofs(
         flops_per_second=_by_arithmetic(known, "datasheet_{}_flops_per_second"),
-        bytes_per_second=known.get("datasheet_dram_bytes_per_second"),
+        bytes_per_second=known.get(_BANDWIDTH),
     )
 
 
@@ -467,8 +479,8 @@ _LEAST_COVERED = 0.95
 def _sampled_bytes(trial: Trial) -> float | None:
     """Return the bytes of a step by the sampled share of the memory's peak bandwidth; None: unknown."""
     percent, phase_seconds = trial.metrics.get("dram_active_percent"), trial.metrics.get("measure_seconds")
-    peak, seconds = trial.figures.get("datasheet_dram_bytes_per_second"), trial.figures.get("step_seconds")
-    if not (percent and phase_seconds and peak and seconds):
+    peak, seconds = trial.figures.get(_BANDWIDTH), trial.figures.get("step_seconds")
+    if trial.is_short or not (percent and phase_seconds and peak and seconds):
         return None
     if seconds * trial.figures["steps"] < _LEAST_COVERED * phase_seconds:
         return None

@@ -42,12 +42,13 @@ def add_trial(
     dram_active_percent: float | None = None,
     busy_percent: float | None = None,
     steps: int = STEPS,
+    datasheet: Mapping[str, float] = DATASHEET,
     **run: Any,
 ) -> str:
     """Add a training run, after the runs that are there; return its identity."""
     busy = {} if busy_percent is None else {"gpu_busy_share": busy_percent}
     earlier = len(store.rows["gpu_samples"])
-    run_id = _add(store, node, {**DATASHEET, **results, **busy}, steps=steps, **run)
+    run_id = _add(store, node, {**datasheet, **results, **busy}, steps=steps, **run)
     if dram_active_percent is not None:
         for sample in store.rows["gpu_samples"][earlier:]:
             sample["dram_active_percent"] = dram_active_percent

@@ -1,6 +1,7 @@
 """Where runs lie below which roofs, on stores whose answers are known by hand."""
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -58,6 +59,27 @@ def test_sampled_bytes_are_the_share_of_the_stated_bandwidth_in_a_step(store: Sy
     assert (point.measured.roof_percent, point.datasheet.roof_percent) == pytest.approx((50, 25))
     assert (point.measured.mfu_percent, point.datasheet.mfu_percent) == pytest.approx((20, 10))
     assert point.measured.side is Side.MEMORY
+
+
+def test_a_program_that_reports_no_bandwidth_has_that_of_its_device(store: SyntheticStore, measured: Node) -> None:
+    add_trial(store, measured, fp32(2e12), dram_active_percent=25.0, datasheet={})
+    assert only_point(study(store)).traffic_bytes == pytest.approx(5e11)
+
+
+def test_samples_of_a_short_phase_are_no_bytes_and_more_steps_are_the_remedy(
+    store: SyntheticStore, measured: Node
+) -> None:
+    add_trial(store, measured, fp32(7e12), dram_active_percent=25.0)
+    for row in store.rows["run_events"]:
+        # 3 s of the 12 are left.
+        row["time"] += timedelta(seconds=9 * (row["name"] == "measure"))
+    found = study(store)
+    point = only_point(found)
+    assert point.traffic_by is None
+    assert point.measured.mfu_percent == pytest.approx(70)
+    assert codes(found) == ["measure_short"]
+    assert "sampled bytes are not used" in find_caveats(found)[0].text
+    assert "arithmetic limits it" in render(found).text
 
 
 def test_other_arguments_of_a_program_are_a_point_of_their_own(store: SyntheticStore, measured: Node) -> None:
