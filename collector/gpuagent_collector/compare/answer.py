@@ -17,6 +17,7 @@ from gpuagent_collector.compare.comparison import (
 )
 from gpuagent_collector.compare.figures import Overall, Test, is_work_unlike
 from gpuagent_collector.compare.needed import Needed
+from gpuagent_collector.compare.tables import is_far_from_medians
 from gpuagent_collector.compare.values import describe_sides
 from gpuagent_collector.metrics import Better, Metric
 from gpuagent_collector.metrics.result import SERVING
@@ -152,7 +153,7 @@ def _costs(comparison: Comparison, *, most: int, place: str) -> list[str]:
 
 def _results(comparison: Comparison, *, most: int, place: str) -> list[str]:
     tests, overall = comparison.figures.tests, comparison.figures.overall
-    if comparison.are_level:
+    if comparison.figures.are_level:
         return [say_level(comparison)]
     if uncounted := say_uncounted(comparison):
         return uncounted
@@ -659,6 +660,7 @@ def _evidence(test: Test, *, with_medians: bool = True) -> str:
     shift = test.judgement.shift
     kind, figure = ("ratio", ratio) if shift.scale is Scale.RATIO else ("difference", significant)
     both = f"medians {write(medians[0])} and {write(medians[1])}, " if with_medians else ""
+    kind += " of single runs" * is_far_from_medians(shift, *medians)
     return f"{both}{kind} {figure(shift.estimate)}, {interval(shift)}, " + (
         f"{test.pairs:,} pairs of runs" if test.pairs else f"{test.other.runs:,} and {test.baseline.runs:,} runs"
     )
@@ -676,13 +678,7 @@ def say_why(comparison: Comparison, *, most: int, of_costs: bool = False) -> lis
         return _common_reasons(comparison, reasons)
     sentences = []
     for because in reasons:
-        both = comparison.headline is not None
-        sentence = say(because, layout.facet, comparison.specs, layout.sides, names_both=both)
-        if sentence and layout.options[0]:
-            # The sentence before has the names in full; the table has these.
-            for side in (because.side, because.baseline):
-                sentence = sentence.replace(layout.facet.where(side), f"with {layout.options[1][side]}")
-        if sentence:
+        if sentence := say(because, layout, comparison.specs, names_both=comparison.headline is not None):
             name = tell_apart(because.block, layout.blocks)
             sentences.append(f"{name}: {sentence[0].lower()}{sentence[1:]}" if len(layout.blocks) > 1 else sentence)
     return sentences[:most]

@@ -16,10 +16,9 @@ from gpuagent_collector.compare.figures import name_work
 from gpuagent_collector.metrics import Metric
 from gpuagent_collector.present.human import Notation, notation, per, significant
 from gpuagent_collector.prices.price import COST_PER_MILLION_ITEMS, COST_PER_RUN
-from gpuagent_collector.runs.cells import Block, Cell, match_runs
+from gpuagent_collector.runs.cells import Block, Cell, Layout, match_runs
 from gpuagent_collector.runs.columns import Floats, Rows
 from gpuagent_collector.runs.data import Facts, Run
-from gpuagent_collector.runs.facets import Facet
 from gpuagent_collector.runs.specs import SpecRow, set_by
 from gpuagent_collector.statistics.shift import Scale, Shift, estimate_shift, least_pairs
 from gpuagent_collector.statistics.summaries import median
@@ -457,16 +456,17 @@ def _shares(times: Times, whole: float) -> dict[str, float]:
 _MOST_SPOKEN = 3
 
 
-def say(
-    because: Because, facet: Facet, specs: Sequence[SpecRow], sides: Sequence[str], *, names_both: bool = False
-) -> str | None:
+def say(because: Because, layout: Layout, specs: Sequence[SpecRow], *, names_both: bool = False) -> str | None:
     """Return the reason in one sentence, and the facts that touch it; None: no part is shown to be one.
 
-    `specs` have values in the order of `sides`. With `names_both` the baseline is named too.
+    `specs` have values in the order of the layout's sides. With `names_both` the baseline is named too.
     """
     lead = because.lead
     if lead is None:
         return None
+    # The sentence before has the names of several options in full; the table has their values.
+    options, values_of = layout.options
+    where = {side: f"with {values_of[side]}" if options else layout.facet.where(side) for side in layout.sides}
     scale = notation([because.difference, *(part.difference for part in because.parts)], because.unit)
     symbol, space, thousand = scale.symbol.partition(" ")
 
@@ -487,10 +487,10 @@ def say(
     if abs(rest) >= least:
         listed.append(f"{write(rest)} all else")
     whole = f"of {per(write(because.difference) + space + thousand, because.of)}, {', '.join(listed)}"
-    than = f" than {facet.where(because.baseline)}" if names_both else ""
-    sentences = [f"Because {facet.where(because.side)} {because.words}{than}: {whole}."]
-    first, second = sides.index(because.baseline), sides.index(because.side)
-    touching, compared = [], set_by(facet)
+    than = f" than {where[because.baseline]}" if names_both else ""
+    sentences = [f"Because {where[because.side]} {because.words}{than}: {whole}."]
+    first, second = layout.sides.index(because.baseline), layout.sides.index(because.side)
+    touching, compared = [], set_by(layout.facet)
     for row in specs:
         before, after = ", ".join(row.values[first]), ", ".join(row.values[second])
         is_touching = row.title in KINDS[lead.name].facts and row.title not in compared

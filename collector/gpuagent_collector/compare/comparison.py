@@ -256,13 +256,6 @@ class Comparison:
     is_uncounted: bool = False
 
     @property
-    def are_level(self) -> bool:
-        """True if several sides of one block have equal medians."""
-        tests = self.figures.tests
-        medians = {side.median for test in tests for side in (test.baseline, test.other)}
-        return len(self.layout.blocks) == 1 and len(tests) > 1 and len(medians) == 1
-
-    @property
     def headline(self) -> Test | None:
         """The test of a sweep's best side, or where the baseline is best, of the next one; None: it is no sweep.
 
@@ -270,7 +263,7 @@ class Comparison:
         equal, no side is the best. Sides with too few runs are the best only where all have too few.
         """
         better, tests = self.figures.primary.better, self.figures.tests
-        if better is None or len(self.layout.blocks) > 1 or len(tests) < 2 or self.are_level:
+        if better is None or len(self.layout.blocks) > 1 or len(tests) < 2 or self.figures.are_level:
             return None
         sign = 1 if better is Better.HIGHER else -1
         enough = [test for test in tests if test.judgement.verdict is not Verdict.TOO_FEW]

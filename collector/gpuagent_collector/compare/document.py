@@ -211,7 +211,7 @@ def _next_of_own_kind(comparison: Comparison) -> str | None:
     request, workload = comparison.request, comparison.layout.blocks[0].workload
     if comparison.is_uncounted:
         return comparison.again
-    if comparison.are_level:  # more runs would be as equal
+    if comparison.figures.are_level:  # more runs would be as equal
         return write_command("show", {}, workload)
     if workload == SERVING:
         return write_command("serving", request.choice)

@@ -193,6 +193,12 @@ class Figures:
         """Return whether a difference is shown, in some block or in all of them together."""
         return bool(self.differing) or any(overall.is_shown for overall in self.overall)
 
+    @property
+    def are_level(self) -> bool:
+        """Return whether several sides of one block have equal medians."""
+        medians = {side.median for test in self.tests for side in (test.baseline, test.other)}
+        return len(self.blocks) == 1 and len(self.tests) > 1 and len(medians) == 1
+
     def find_test(self, block: Block, side: str) -> Test | None:
         """Return the test of a side of a block; None: there is none."""
         return next((test for test in self.tests if test.block is block and test.other.side == side), None)

@@ -185,7 +185,7 @@ def _draw_metrics(ask: Ask, asked: PlotRequest) -> Picture:
     if comparison is None:
         return picture
     said = say_comparison(comparison, most=1, place="in the figure")
-    if comparison.are_level:
+    if comparison.figures.are_level:
         said = say_level(comparison, is_last=kind is Kind.STEPS)
     return _saying(picture, f"{said} {say_choice(comparison, asked.request)}".rstrip())
 

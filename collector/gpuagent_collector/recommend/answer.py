@@ -91,7 +91,7 @@ def answer(recommendation: Recommendation, *, most: int = _SPOKEN_RANKINGS) -> s
         else:
             sentences += [f"\n{first}", *others]
         if because:
-            said = say(because, layout.facet, recommendation.tests.specs, layout.sides)
+            said = say(because, layout, recommendation.tests.specs)
             sentences += [f"\n{said}"] if said else []
         # One reason is enough for the first screen, and an unknown one is none.
         is_known = any(one.shown for one in reasons)
@@ -258,7 +258,9 @@ def _choice(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
         weighed = [one for one in ranking.criteria if one.name in weights]
         taken = ", ".join(per(in_unit(one.unit)(tied[0].medians[one.name]), one.per) for one in weighed)
         others = _listed(behind, verbs, recommendation.layout)
-        yield f"{block} {verbs.least}{by} {where}: {taken} (median of {tied[0].runs} runs); {others}."
+        # The names of options are long, and the table has the median too.
+        said = "" if recommendation.layout.options[0] else f": {taken} (median of {tied[0].runs} runs)"
+        yield f"{block} {verbs.least}{by} {where}{said}; {others}."
         shift = behind[0].judgement.shift if behind[0].judgement else None
         # The price of one side cannot change without the other's: of settings, and on a common node.
         first, second = ({run.nodes for run in ranking.block.cell(each.side).runs} for each in (tied[0], behind[0]))
@@ -354,7 +356,7 @@ def _listed(behind: Sequence[Standing], verbs: _Verbs, layout: Layout) -> str:
             evidence = "" if listed else f" ({interval(one.judgement.shift)})"
             named = values_of[one.side] if options else layout.facet.name_side(one.side)
             listed.append(f"{named} {more}{evidence}")
-    rest = len(behind) - len(listed)
+    rest = 0 if options else len(behind) - len(listed)
     return ", ".join([*listed, *([f"{rest} more after them"] if rest else [])])
 
 

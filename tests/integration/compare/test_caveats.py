@@ -335,6 +335,7 @@ def test_slow_first_steps_that_cost_throughput_are_a_warning_with_the_warm_up_to
     for row in store.rows["results"]:
         row["value"] = 700.0 if row["name"] == "throughput" else row.get("value")
     assert "slower, by more than 2 % of the throughput, in all 10 runs" in warnings(store)["warming_up"]
+    assert "warming_up" not in warnings(store, metric="loss")
 
 
 def test_machines_with_one_identity_are_warned_of_and_their_runs_are_no_neighbours(store: SyntheticStore) -> None:

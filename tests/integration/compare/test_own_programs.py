@@ -307,7 +307,7 @@ def test_losses_that_are_far_apart_are_named_beside_the_speed(
 ) -> None:
     add_losses(store, 3.0, later)
     comparison = compared(store, by="command", metric=metric, brief=True)
-    assert ("the last loss of nanogpt is 3.02 with --lr 1 to 6.02 with --lr 2" in texts(comparison)) is is_named
+    assert ("the last loss is 3.02 with --lr 1 to 6.02 with --lr 2" in texts(comparison)) is is_named
     assert ("losses_differ" in codes(comparison)) is is_named
     placed = recommend(store.ask, RecommendRequest(workload="nanogpt", by="command"))
     assert (placed.caveats[0].code == "losses_differ") is (later > 3.1)

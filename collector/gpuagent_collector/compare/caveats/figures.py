@@ -50,7 +50,7 @@ def too_few(evidence: Evidence) -> Iterator[Caveat]:
     # What none can show alone, all of them together can.
     together = {one.sides for one in evidence.figures.overall if one.common and one.common.low}
     few = [test for test in tests if test.judgement.verdict is Verdict.TOO_FEW and test.sides not in together]
-    if few:
+    if few and not evidence.figures.are_level:  # more runs would be as equal
         of_many = f", with {len(tests)} comparisons tested together" if len(tests) > 1 else ""
         first, second = few[0].baseline.runs, few[0].other.runs
         runs = "one run a side" if first == second == 1 else f"a difference between {first} and {second} runs"
@@ -262,9 +262,10 @@ def losses_differ(evidence: Evidence) -> Iterator[Caveat]:
             ends = [min(last, key=last.__getitem__), max(last, key=last.__getitem__)]
             names = {side: values_of.get(side) or evidence.layout.facet.name_side(side) for side in ends}
             said = [f"{significant(last[side])} with {name}" for side, name in names.items()]
+            of_workload = f" of {test.block.workload}" if len(evidence.layout.blocks) > 1 else ""
             yield Caveat(
                 code="losses_differ",
-                text=f"the last {name} of {test.block.workload} is {' to '.join(said)}",
+                text=f"the last {name}{of_workload} is {' to '.join(said)}",
                 remedy=f"see whether that is meant: {evidence.command(metric=name)}",
             )
             return

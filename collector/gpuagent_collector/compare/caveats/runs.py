@@ -30,6 +30,9 @@ _ENERGY_METHODS: Mapping[str, str] = {
     "counter": "the energy counter",
 }
 
+# Groups of metrics that follow from the throughput.
+_OF_SPEED = ("Throughput", "Time", "Energy", "Cost")
+
 # What the first measured steps may take from a run's throughput.
 _WARM_UP_SHARE = 0.02
 
@@ -56,8 +59,10 @@ def of_jobs(evidence: Evidence) -> Iterator[Caveat]:
 
 
 def warming_up(evidence: Evidence) -> Iterator[Caveat]:
-    """Warn where the first measured steps pull the throughput down."""
+    """Warn where the first measured steps pull the throughput down, and what follows from it is compared."""
     facts = evidence.facts
+    if evidence.figures.primary.group not in _OF_SPEED:
+        return
 
     def loses(runs: Sequence[Run]) -> Flags:
         names = ("steady_throughput", "timed_throughput", "steps_before_steady")
