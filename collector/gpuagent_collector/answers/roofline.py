@@ -118,10 +118,10 @@ def study_runs(ask: Ask, facet: Facet, runs: Iterable[Run], each: PartKind | Non
     )
 
 
-def _peak_percent(point: Point) -> float:
-    """Return the share of the peak of its arithmetic of a point whose share of a roof is unknown; else 0."""
-    is_known = any(each.roof_percent for each in (point.measured, point.datasheet))
-    return 0.0 if is_known else _of_peak(point) or 0.0
+def _nearness_to_roof(point: Point) -> tuple[bool, float]:
+    """Order points: those with a known share of a roof, then of the peak of their arithmetic; the highest first."""
+    roof = point.measured.roof_percent or point.datasheet.roof_percent
+    return roof is None, -(roof or _of_peak(point) or 0.0)
 
 
 def _make_rooflines(points: Iterable[Point], measured: Sequence[Trial]) -> Iterator[Roofline]:
@@ -138,8 +138,7 @@ def _make_rooflines(points: Iterable[Point], measured: Sequence[Trial]) -> Itera
         placed = [
             replace(point, measured=locate(point, roofs), datasheet=locate(point, datasheet)) for point, _ in members
         ]
-        # Of those that no roof is known to limit, the one nearest to the peak of its arithmetic first.
-        placed.sort(key=lambda point: (not point.has_share, -_peak_percent(point)))
+        placed.sort(key=_nearness_to_roof)
         marks = chain(ascii_letters, repeat(_NO_MARK))
         marked = tuple(replace(point, mark=mark) for point, mark in zip(placed, marks, strict=False))
         yield Roofline(device=device, ceilings=ceilings, datasheet=datasheet, points=marked)

@@ -517,7 +517,7 @@ class Roofline:
         device: its model.
         ceilings: the measured roofs; None: no run measured them.
         datasheet: the maker's roofs; empty where no run reported them.
-        points: at least one; those whose share of a roof is known are the first.
+        points: at least one; those nearest to a roof are the first.
         is_only: whether there is no other one, so that sentences need not name the device.
     """
 

@@ -115,7 +115,7 @@ def test_a_lower_bound_of_bytes_bounds_the_intensity_and_hides_computing(store: 
     add_trial(store, measured, {**fp32(5e11), "minimum_bytes_per_step": 1e9}, workload="a")
     add_trial(store, measured, {**fp32(5e11), "minimum_bytes_per_step": 1e11}, workload="b")
     found = study(store)
-    right, left = only_roofline(found).points
+    left, right = only_roofline(found).points
     assert right.traffic_by is left.traffic_by is Traffic.LEAST
     assert (right.measured.side, left.measured.side) == (None, Side.MEMORY)
     assert codes(found) == ["bytes_at_least"]
