@@ -31,7 +31,7 @@ from gpuagent_collector.answers.roofline_points import (
     settings_of,
 )
 from gpuagent_collector.choices import PartKind
-from gpuagent_collector.metrics.bounds import UNIT_PERCENT
+from gpuagent_collector.metrics.bounds import UNIT_PERCENT, is_traced
 from gpuagent_collector.present.answer import Answer, Caveat, Legend, Part, Section, caveat_sections, in_short
 from gpuagent_collector.present.human import in_unit, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
@@ -395,8 +395,12 @@ def _describe_limit(point: Point) -> str:
         return "arithmetic limits it" if is_near else "no roof is shown to limit it"
     if shares.roof_percent >= UNIT_PERCENT and shares.side:
         return f"{'arithmetic' if shares.side is Side.COMPUTE else 'memory bandwidth'} limits it"
-    is_least = point.traffic_by is Traffic.LEAST
-    return "no roof is shown to limit it" if is_least else "too little for that to limit it"
+    if point.traffic_by is Traffic.LEAST:
+        return "no roof is shown to limit it"
+    if point.busy_percent is not None:
+        busy = f"its GPU was busy for {significant(point.busy_percent)} % of a step"
+        return f"{busy}, so its kernels limit it, not a roof"
+    return "too little for that to limit it"
 
 
 def _describe_share(point: Point) -> str:
@@ -475,12 +479,20 @@ def _next(study: Study) -> str:
     workloads = {point.run.workload for roofline in study.rooflines for point in roofline.points}
     if any(roofline.is_drawn for roofline in study.rooflines):
         if len(workloads) == 1:
-            return write_command("recommend", {"--all": ""}, *workloads)
+            return _next_of_workload(study.rooflines[0].points[0])
         by = None if study.facet.name == "platform" else study.facet.name
         return write_command("plot", {"--by": by, "-o": name_file("roofline.pdf")}, "roofline")
     if study.rooflines[0].ceilings:
-        return write_command("recommend", {"--all": ""}, study.rooflines[0].points[0].run.workload)
+        return _next_of_workload(study.rooflines[0].points[0])
     return _measure(study.rooflines[0])
+
+
+def _next_of_workload(point: Point) -> str:
+    """Return the command that shows the kernels of a workload that no roof limits, or what limits it."""
+    roof = point.measured.roof_percent or point.datasheet.roof_percent or _of_peak(point) or 0.0
+    if roof < UNIT_PERCENT and any(is_traced(trial.metrics) for trial in point.trials):
+        return write_command("profile", {}, point.run.workload)
+    return write_command("recommend", {"--all": ""}, point.run.workload)
 
 
 def _section(roofline: Roofline, table: Table) -> Section:
@@ -611,6 +623,6 @@ def _legend(study: Study) -> str:
             "model FLOPs by time, of the peak of their arithmetic alone. Side: of the measured ridge, else of the "
             "datasheet's. FLOPs: of the model by formula, or executed as ncu counted them in one step. Bytes: counted "
             "by ncu in one step; ≈ sampled by GPM or DCGM, as a share of the datasheet's bandwidth; ≥ at least so "
-            "many, by formula."
+            "many, by formula. Busy: of a step by its trace, else by NVML's samples."
         )
     return " ".join(sentences)

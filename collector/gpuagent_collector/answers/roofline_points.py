@@ -324,7 +324,8 @@ class Point:
         mix: `flops` by arithmetic; empty: unknown.
         model_flops, model_mix: by the model's formula; None and empty: not reported.
         traffic_bytes: to and from the device's memory; None: unknown. Their source is `traffic_by`.
-        busy_percent: share of a step in which the GPU had work; None: there is no trace.
+        busy_percent: share of time in which the GPU had work: of a step by its trace, else by NVML's samples; None:
+            unknown.
         mark: its letter in chart and tables.
         label: its workload, and the settings that distinguish it from the others on such a device.
         brief_label: the same without settings that distinguish it from no further point than those before.
@@ -467,9 +468,10 @@ def _step(trial: Trial) -> dict[str, float]:
         Traffic.LEAST: trial.figures.get("minimum_bytes_per_step"),
     }
     figures = {**trial.figures, **{way.value: value for way, value in ways.items() if value}}
-    if "gpu_busy_percent" in trial.metrics:
-        figures["gpu_busy_percent"] = trial.metrics["gpu_busy_percent"]
-    return figures
+    # Without GPUs of its own, those of its node are sampled.
+    sampled = trial.metrics.get("gpu_utilization_percent") if trial.device_ids else None
+    busy = trial.metrics.get("gpu_busy_percent", sampled)
+    return figures if busy is None else {**figures, "gpu_busy_percent": busy}
 
 
 # With a smaller share of steps in the measured phase, its samples are not those of steps.

@@ -263,10 +263,8 @@ def verdict_legend(comparison: Comparison) -> Legend:
         levels = [test.judgement.shift.alpha for test in figures.tests]
         ends = " to ".join(dict.fromkeys(percent(1 - level) for level in (max(levels), min(levels))))
         sentences.append(f"All {tests} are tested together (Holm), so their intervals are of {ends}.")
-    is_far = any(
-        is_far_from_medians(test.judgement.shift, test.other.median, test.baseline.median) for test in figures.tests
-    )
-    if is_far:
+    far = [each for each in figures.tests if is_far_from_medians(each.judgement.shift, *_medians(each))]
+    if far:
         sentences.append(OF_RATIOS)
     if any(overall.common for overall in figures.overall):
         sentences.append("All: one test of all workloads together, and the ratio that they have in common.")
@@ -281,10 +279,20 @@ def verdict_legend(comparison: Comparison) -> Legend:
         brief.append(f"=: the same to within {percent(figures.delta)}.")
     if Verdict.NOT_SHOWN in verdicts:
         brief.append("~: neither a difference nor equality is shown.")
-    if is_far and brief:
-        # Alone it is not worth a line of the first screen.
+    if far and (brief or any(map(_says_the_opposite, far))):
+        # Else, alone, it is not worth a line of the first screen.
         brief.append(OF_RATIOS)
     return Legend(" ".join(brief), " ".join(sentences), is_spare=True)
+
+
+def _medians(test: Test) -> tuple[float, float]:
+    return test.other.median, test.baseline.median
+
+
+def _says_the_opposite(test: Test) -> bool:
+    """Return whether a ratio is of the other direction than its medians."""
+    other, baseline = _medians(test)
+    return (test.judgement.shift.estimate > 1) is not (other > baseline)
 
 
 OF_RATIOS = "Ratios compare single runs, not the medians."

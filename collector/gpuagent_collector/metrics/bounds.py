@@ -146,6 +146,11 @@ def _above(limit: Limit, sign: str, percent: float | None, threshold_percent: fl
     )
 
 
+def is_traced(metrics: Metrics) -> bool:
+    """Return whether the kernels or operators of a run are known."""
+    return not metrics.keys().isdisjoint(("kernel_seconds_per_step", "operator_cpu_seconds_per_step"))
+
+
 def _idle_percent(metrics: Metrics) -> float | None:
     """Return the share of time in which the GPU had no work: of a step by its trace, else by its utilisation."""
     busy = metrics.get("gpu_busy_percent", metrics.get("gpu_utilization_percent"))

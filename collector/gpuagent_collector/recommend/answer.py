@@ -94,8 +94,9 @@ def answer(recommendation: Recommendation, *, most: int = _SPOKEN_RANKINGS) -> s
             said = say(because, layout, recommendation.tests.specs)
             sentences += [f"\n{said}"] if said else []
         # One reason is enough for the first screen, and an unknown one is none.
-        is_known = any(one.shown for one in reasons)
-        sentences += why(reasons, layout.facet) if most > 1 or (is_known and not because) else []
+        is_known = any(one.shown or one.idle_percent is not None for one in reasons)
+        if most > 1 or (is_known and not because):
+            sentences += why(reasons, ranking.block.workload, layout.facet)
     more = len(recommendation.rankings) - most
     if more > 0 and not by_setting:
         sentences.append(f"{counted(more, 'more setting')} can be seen with --all.")
@@ -270,10 +271,12 @@ def _choice(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
             even = f"{significant(100 / shift.estimate)} % of its price ({ends})"
             yield f"{facet.name_side(behind[0].side)} would break even at {even}."
     yield from say_dependences(recommendation.tests)
-    sides = [standing.side for standing in ranking.standings[:2]]
     for one in ranking.criteria if len(tied) == 1 else ():
         if one.name in ranking.judged and one.name not in (*weights, "energy"):
-            yield f"{_compare(ranking, one.name, sides, facet)}."
+            # Another side than the second may be the best one in it.
+            best, *others = [standing.side for standing in ranking.standings]
+            lowest = min(others, key=lambda side: _median(ranking, side, one.name))
+            yield f"{_compare(ranking, one.name, [best, lowest], facet)}."
 
 
 def _name(criterion: Criterion) -> str:
@@ -335,7 +338,8 @@ def _compare(ranking: Ranking, criterion: str, sides: Sequence[str], facet: Face
         return f"There is no measurable difference in {_name(one)} between {between}"
     first, second = sorted(sides, key=lambda side: _median(ranking, side, criterion))
     figures = [in_unit(one.unit)(_median(ranking, side, criterion)) for side in (first, second)]
-    return f"{facet.name_side(first)} is {_VERBS[criterion].less} ({per(figures[0], one.per)} against {figures[1]})"
+    against = figures[1] if len(ranking.standings) == len(sides) else f"{figures[1]} {facet.where(second)}"
+    return f"{facet.name_side(first)} is {_VERBS[criterion].less} ({per(figures[0], one.per)} against {against})"
 
 
 # A smaller factor needs a digit more.
@@ -360,30 +364,38 @@ def _listed(behind: Sequence[Standing], verbs: _Verbs, layout: Layout) -> str:
     return ", ".join([*listed, *([f"{rest} more after them"] if rest else [])])
 
 
-def why(reasons: Sequence[Reasons], facet: Facet) -> list[str]:
-    """Return the bottleneck on each side, the sides where none is shown, and how long the GPU of these is idle."""
-    shown = []
+def why(reasons: Sequence[Reasons], workload: str, facet: Facet) -> list[str]:
+    """Return the bottleneck on each side, of the GPU at least whether it works or waits, and where neither is known."""
+    shown, silent, waiting, busy = [], [], [], []
     for one in reasons:
+        where = facet.where(one.side)
         bounds = [
             f"{LIMITS[each.limit]}{'' if each.percent is None else f' ({significant(each.percent)} %)'}"
             for each in one.shown
         ]
         if bounds:
-            shown.append(f"{join_words(bounds)} {facet.where(one.side)}")
-    silent = [facet.name_side(one.side) for one in reasons if not one.shown]
-    waiting = [
-        f"{significant(each.idle_percent)} % of the time {facet.where(one.side)}"
-        for one in reasons
-        for each in one.bounds
-        if not one.shown and each.idle_percent is not None and each.idle_percent >= TIME_PERCENT
-    ]
-    # Samples show no launches: the program may copy, save or compute on the CPU as well.
-    idle = f"Apart from known waits for data the GPU is idle {first_few(waiting)}; a profiler's trace would show why."
-    also = [idle] if waiting else []
-    if not shown:
-        return ["The bottleneck could not be determined.", *also]
-    unknown = f"could not be determined {facet.preposition} {join_words(silent, 'or')}" if silent else ""
-    return [f"The bottleneck is {join_words(shown)}{f'; it {unknown}' if silent else ''}.", *also]
+            shown.append(f"{join_words(bounds)} {where}")
+        elif one.idle_percent is not None and one.idle_percent >= TIME_PERCENT:
+            waiting.append(f"{significant(one.idle_percent)} % {where}".rstrip())
+        elif one.idle_percent is not None and one.are_units_known:
+            busy.append(f"{significant(100 - one.idle_percent)} % {where}".rstrip())
+        else:
+            silent.append(facet.name_side(one.side))
+    said = [f"The bottleneck is {join_words(shown)}."] if shown else []
+    if waiting:
+        # Samples do not show for what: the program may copy, save or compute on the CPU.
+        said.append(f"Apart from known waits for data the GPU waits for its host ({first_few(waiting)}).")
+    if busy:
+        least = significant(UNIT_PERCENT, 2)
+        said.append(f"The GPU is busy ({first_few(busy)}), though computing and memory are below {least} %.")
+    if waiting or busy:
+        is_traced = any(one.is_traced for one in reasons)
+        has_more = f"`{write_command('profile', {}, workload)}` has" if is_traced else "A profiler's trace would have"
+        said.append(f"{has_more} its kernels and operators{'' if is_traced else ' (docs/your-program.md)'}.")
+    if silent:
+        where = f" {facet.preposition} {join_words(silent, 'or')}" if said else ""
+        said.append(f"The bottleneck could not be determined{where}.")
+    return said
 
 
 # Marks the sides in the Pareto set, and the bounds that are shown.
@@ -413,8 +425,8 @@ def describe_side(ask: Ask, found: comparison.Comparison) -> Answer:
     side = layout.facet.where(layout.sides[0])
     bounds: list[Part] = [bounds_table([one for of_block in reasons for one in of_block]), bounds_legend()]
     said = f"All runs are {side}, so there is nothing to choose between."
-    described = comparing.render(found)
-    text = " ".join([described.text.removesuffix(ALONE).rstrip(), said, *why(reasons[0], layout.facet)])
+    described, bottleneck = comparing.render(found), why(reasons[0], layout.blocks[0].workload, layout.facet)
+    text = " ".join([described.text.removesuffix(ALONE).rstrip(), said, *bottleneck])
     return replace(described, text=text, short=text, sections=[Section("Bottlenecks", bounds, is_detail=True)])
 
 

@@ -10,7 +10,7 @@ from gpuagent_collector.compare.comparison import Comparison, compare, find_best
 from gpuagent_collector.compare.comparison import Request as CompareRequest
 from gpuagent_collector.compare.figures import Test
 from gpuagent_collector.errors import OneSideError
-from gpuagent_collector.metrics.bounds import Bound, Surroundings, find_bounds
+from gpuagent_collector.metrics.bounds import Bound, Limit, Surroundings, find_bounds, is_traced
 from gpuagent_collector.metrics.result import SERVING
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.prices.price import Prices
@@ -34,10 +34,27 @@ _OF_METRICS = frozenset({"untested", "no_throughput"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reasons:
-    """The known figures of each limit on one side of a block."""
+    """The known figures of each limit on one side of a block.
+
+    Attributes:
+        is_traced: whether its runs have kernels or operators.
+    """
 
     side: str
     bounds: tuple[Bound, ...]
+    is_traced: bool = False
+
+    @property
+    def idle_percent(self) -> float | None:
+        """The share of time in which the GPU had no work, less known waits for data; None: unknown, or no GPU."""
+        (launch,) = (bound for bound in self.bounds if bound.limit is Limit.LAUNCH)
+        return launch.idle_percent if launch.percent is None else launch.percent
+
+    @property
+    def are_units_known(self) -> bool:
+        """Return whether the use of the device's arithmetic and of its memory is known."""
+        units = (Limit.COMPUTE, Limit.MEMORY)
+        return all(bound.percent is not None for bound in self.bounds if bound.limit in units)
 
     @property
     def shown(self) -> tuple[Bound, ...]:
@@ -69,7 +86,9 @@ def find_reasons(ask: Ask, facet: Facet, blocks: Sequence[Block], facts: Facts) 
                 compute_roof_percent=compute,
                 memory_roof_percent=memory,
             )
-            reasons.append(Reasons(side=cell.side, bounds=find_bounds(facts.medians(cell.runs), surroundings)))
+            metrics = facts.medians(cell.runs)
+            bounds = find_bounds(metrics, surroundings)
+            reasons.append(Reasons(side=cell.side, bounds=bounds, is_traced=is_traced(metrics)))
         found.append(tuple(reasons))
     return found
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuagent_collector.metrics.bounds import Limit, Surroundings, find_bounds
+from gpuagent_collector.metrics.bounds import Limit, Surroundings, find_bounds, is_traced
 from gpuagent_collector.recommend.answer import why
 from gpuagent_collector.recommend.study import Reasons
 from gpuagent_collector.runs.facets import find_facet
@@ -117,13 +117,23 @@ def test_idle_samples_without_a_trace_are_known_but_show_no_launches(
     assert bound.is_shown == ("gpu_busy_percent" in metrics)
 
 
-def test_a_gpu_that_is_idle_in_samples_is_named_where_no_bottleneck_is_shown() -> None:
+def test_what_the_gpu_does_is_named_where_no_bottleneck_is_shown() -> None:
     waits = {"a": 75.0, "b": 10.0, "c": 65.0}
     sides = {
         side: {"gpus": 1, "gpu_utilization_percent": 20, "data_wait_percent": wait} for side, wait in waits.items()
     }
+    units = {"mfu_percent": 30, "dram_active_percent": 20, "kernel_seconds_per_step": 0.1}
     sides["d"] = {"gpus": 1, "gpu_utilization_percent": 70, "data_wait_percent": 0}
-    reasons = [Reasons(side=side, bounds=find_bounds(metrics, NOWHERE)) for side, metrics in sides.items()]
-    bottleneck, idle = why(reasons, find_facet("platform"))
+    sides["e"] = {**sides["d"], **units}
+    reasons = [
+        Reasons(side=side, bounds=find_bounds(metrics, NOWHERE), is_traced=is_traced(metrics))
+        for side, metrics in sides.items()
+    ]
+    bottleneck, waiting, busy, profile, unknown = why(reasons, "train", find_facet("platform"))
     assert "data (75 %) on a and data (65 %) on c" in bottleneck
-    assert "the GPU is idle 70 % of the time on b;" in idle
+    assert "(70 % on b)" in waiting
+    assert "(70 % on e)" in busy
+    assert "`collector profile train`" in profile
+    assert "on d" in unknown
+    (profile,) = [said for said in why(reasons[:4], "train", find_facet("platform")) if "kernels" in said]
+    assert "docs/your-program.md" in profile
