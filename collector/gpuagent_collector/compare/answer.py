@@ -1,7 +1,7 @@
 """The answer of a comparison in words: one paragraph."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import log
 
@@ -17,6 +17,7 @@ from gpuagent_collector.compare.comparison import (
 )
 from gpuagent_collector.compare.figures import Overall, Test, is_work_unlike
 from gpuagent_collector.compare.needed import Needed
+from gpuagent_collector.compare.parts import say_short
 from gpuagent_collector.compare.tables import is_far_from_medians
 from gpuagent_collector.compare.values import describe_sides
 from gpuagent_collector.metrics import Better, Metric
@@ -65,6 +66,8 @@ def answer(comparison: Comparison, *, most: int = 3, place: str = "in the table"
         first, second = second, first
     said = [*first[0], *_on_new_line(first[1])]
     said += _on_new_line(second[0]) if first[1] else second[0]
+    if not comparison.reasons and (short := say_short(comparison)):
+        said.append(f"\nWhere the difference comes from is unknown: {short}.")
     return join_sentences(_named_once([*said, *_on_new_line(second[1])], layout))
 
 
@@ -472,19 +475,10 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
     facet, title = comparison.layout.facet, spoken(metric, comparison.request.stat)
     this, that = facet.where(overall.side), facet.where(overall.baseline)
     between = f"between {facet.name_side(overall.side)} and {facet.name_side(overall.baseline)}"
-    shift = overall.common
-    if shift:
-        p_value = f"{shift.p_value:.2g}" if shift.p_value >= 1e-4 else f"{shift.p_value:.0e}".replace("e-0", "e-")
-        runs = f"{overall.runs[0]:,} and {overall.runs[1]:,} runs"
-        is_shown = shift.is_shown
-        evidence = f"ratio {ratio(shift.estimate)}, {interval(shift)}, p = {p_value}, {runs}"
-    else:
-        is_shown, evidence = Verdict.DIFFERS in verdicts, f"geometric mean of the ratios {ratio(mean.ratio)}"
-        if mean.low is not None and mean.high is not None:
-            is_shown = not mean.low <= 1 <= mean.high
-            evidence += f", {percent(1 - mean.alpha)} interval {ratio(mean.low)} to {ratio(mean.high)}"
+    shift, runs = overall.common, f"{overall.runs[0]:,} and {overall.runs[1]:,} runs"
+    is_shown, evidence = _weigh(overall, verdicts, runs)
     how = _by_ratio(shift.estimate if shift else mean.ratio, metric)
-    is_far_apart = shift is not None and is_shown and _are_far_apart(tests, shift)
+    is_far_apart = is_shown and overall.is_far_apart
     # Of those that are not shown to differ, the direction is unknown.
     is_mixed = Verdict.DIFFERS in verdicts and (not is_shown or (is_far_apart and len(verdicts) > 1))
     if overall.is_split or is_mixed:
@@ -497,8 +491,6 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
         evidence, counts = f"ratio {ratio(shift.estimate)}", runs
     elif is_far_apart:
         statement = f"{title} is {_range(tests, metric)} {this} compared with {facet.name_side(overall.baseline)}"
-        # They have no ratio in common.
-        evidence = f"p = {p_value}, {runs}"
     elif is_shown:
         statement = f"{title} is {how} {this} {_than(how)} {that}"
     else:
@@ -506,10 +498,19 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
     return f"{_over(comparison, overall)}: {statement} ({evidence}; {counts})."
 
 
-def _are_far_apart(tests: Sequence[Test], shift: Shift) -> bool:
-    """Return whether one of the tests is shown not to have the ratio in common."""
-    ends = [(test.judgement.shift.low, test.judgement.shift.high) for test in tests]
-    return any(low is not None and high is not None and not low <= shift.estimate <= high for low, high in ends)
+def _weigh(overall: Overall, verdicts: Collection[Verdict], runs: str) -> tuple[bool, str]:
+    """Return whether all blocks together are shown to differ, and the evidence: of their test, or of their mean."""
+    shift, mean = overall.common, overall.mean
+    if shift:
+        p_value = f"{shift.p_value:.2g}" if shift.p_value >= 1e-4 else f"{shift.p_value:.0e}".replace("e-0", "e-")
+        tested = f"p = {p_value}, {runs}"
+        is_one = not (shift.is_shown and overall.is_far_apart)
+        return shift.is_shown, f"ratio {ratio(shift.estimate)}, {interval(shift)}, {tested}" if is_one else tested
+    evidence = f"geometric mean of the ratios {ratio(mean.ratio)}"
+    if mean.low is None or mean.high is None:
+        return Verdict.DIFFERS in verdicts, evidence
+    ends = f"{percent(1 - mean.alpha)} interval {ratio(mean.low)} to {ratio(mean.high)}"
+    return not mean.low <= 1 <= mean.high, f"{evidence}, {ends}"
 
 
 def _range(tests: Sequence[Test], metric: Metric) -> str:
@@ -616,7 +617,7 @@ def _how_far(comparison: Comparison, one: Overall, shift: Shift) -> tuple[str, s
     metric, tests = replace(comparison.figures.primary, better=None), comparison.figures.tests_of(one)
     shown = [test for test in tests if test.judgement.verdict is Verdict.DIFFERS]
     is_one_way = len({test.judgement.shift.estimate > 1 for test in shown}) == 1
-    if one.is_shown and is_one_way and _are_far_apart(tests, shift):
+    if one.is_shown and is_one_way and one.is_far_apart:
         named = first_few(_name_blocks([test.block for test in shown], comparison.layout))
         return _range(shown, metric), f" for {named}" if len(shown) < len(tests) else ""
     return _by_ratio(shift.estimate, metric), f" (ratio {ratio(shift.estimate)}, {interval(shift)})"

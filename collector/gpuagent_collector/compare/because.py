@@ -6,6 +6,7 @@ Energy is power × time and cost is price × time: each factor's part is its dif
 medians. Nothing is guessed: without the figures of a split there is none.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, compress
@@ -394,14 +395,18 @@ OF_SPLITS = (*(base for splits in _SPLITS.values() for _, base, _ in splits), *_
 
 
 def differ_in_items(blocks: Sequence[Block], facts: Facts) -> bool:
-    """Return whether steps of some block's sides have other numbers of items: then all times of an answer are of items.
+    """Return whether steps of some block's commands have other numbers of items: then all times are of items.
 
     So they are of the same work, and differ as the throughputs do.
     """
     for block in blocks:
-        usual = []
+        by_command: dict[tuple[str, tuple[str, ...]], list[Run]] = defaultdict(list)
         for cell in block.cells:
-            rates, seconds = (facts.column(cell.runs, name) for name in ("throughput", "step_seconds"))
+            for run in cell.runs:
+                by_command[cell.side, run.command].append(run)
+        usual = []
+        for runs in by_command.values():
+            rates, seconds = (facts.column(runs, name) for name in ("throughput", "step_seconds"))
             known = rates * seconds > 0
             usual += [median(rates[known]) * median(seconds[known])] if known.any() else []
         if usual and max(usual) / min(usual) - 1 > _SAME_ITEMS:

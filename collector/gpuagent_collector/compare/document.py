@@ -191,7 +191,7 @@ def find_next(comparison: Comparison, *, reported: bool = False) -> str | None:
     are_settings = all(part.argument is not None or part.parameters for part in layout.facet.parts)
     if reported and are_settings:
         metric = comparison.figures.primary.name
-        drawn = {**request.choice, **prices, "-o": name_file(f"{metric}.png")}
+        drawn = {**request.choice, "--baseline": request.baseline, **prices, "-o": name_file(f"{metric}.png")}
         return write_command("plot", drawn, metric, sides=request.values)
     if reported or (len(layout.sides) > 2 and not are_settings):
         chosen = write_command("recommend", {**request.choice, **prices, "--workload": None}, workload)
@@ -202,7 +202,7 @@ def find_next(comparison: Comparison, *, reported: bool = False) -> str | None:
     if is_traced and request.where is None:
         named = {**request.choice, "--by": request.by, "--workload": workload}
         return write_command("profile", named, sides=layout.sides)
-    asked = {**request.choice, "--metric": request.metric, **prices}
+    asked = {**request.choice, "--baseline": request.baseline, "--metric": request.metric, **prices}
     return write_command("report", asked, name_file("report.html"), sides=request.values)
 
 

@@ -105,6 +105,7 @@ class Overall:
         runs: of the side and of the baseline, over all blocks.
         is_split: whether some block is shown to differ one way, and another one the other way.
         is_equal: whether each block is shown to be the same.
+        is_far_apart: whether some block is shown not to have the ratio of the test of all.
     """
 
     side: str
@@ -114,6 +115,7 @@ class Overall:
     runs: tuple[int, int]
     is_split: bool
     is_equal: bool
+    is_far_apart: bool
 
     @property
     def sides(self) -> tuple[str, str]:
@@ -494,22 +496,25 @@ def _overall(tests: Sequence[Test], families: Sequence[Sides], alpha: float) -> 
     blocks: dict[tuple[str, str], list[Sides]] = defaultdict(list)
     directions: dict[tuple[str, str], set[bool]] = defaultdict(set)
     verdicts: dict[tuple[str, str], set[Verdict]] = defaultdict(set)
+    intervals: dict[tuple[str, str], list[Shift]] = defaultdict(list)
     for test, sides in zip(tests, families, strict=True):
         blocks[test.sides].append(sides)
         verdicts[test.sides].add(test.judgement.verdict)
+        intervals[test.sides].append(test.judgement.shift)
         if test.judgement.verdict is Verdict.DIFFERS:
             directions[test.sides].add(test.judgement.shift.estimate > test.judgement.shift.neutral)
     several = {names: of_names for names, of_names in blocks.items() if len(of_names) > 1}
     found = []
-    for (side, baseline), strata in several.items():
+    for names, strata in several.items():
+        side, baseline = names
         mean = geometric_mean(strata, alpha=alpha)
         if mean is None:
             continue
         # All sides that are compared with a baseline are one family (Bonferroni).
         shift = stratified_shift(strata, alpha=alpha / len(several))
         runs = sum(len(sides.other) for sides in strata), sum(len(sides.baseline) for sides in strata)
-        is_split = len(directions[side, baseline]) > 1
-        is_equal = verdicts[side, baseline] == {Verdict.EQUAL}
+        is_split = len(directions[names]) > 1
+        is_equal = verdicts[names] == {Verdict.EQUAL}
         found.append(
             Overall(
                 side=side,
@@ -519,6 +524,7 @@ def _overall(tests: Sequence[Test], families: Sequence[Sides], alpha: float) -> 
                 runs=runs,
                 is_split=is_split,
                 is_equal=is_equal,
+                is_far_apart=shift is not None and any(each.excludes(shift.estimate) for each in intervals[names]),
             )
         )
     return tuple(found)

@@ -17,6 +17,7 @@ from gpuagent_collector.present.panel import COLORS, Axis, Bar, Panel, Row
 from gpuagent_collector.present.shortening import shorten
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
+from gpuagent_collector.runs.cells import Cell
 from gpuagent_collector.runs.facets import Facet
 from gpuagent_collector.runs.words import percent
 from gpuagent_common.text import counted
@@ -126,31 +127,41 @@ _SHORT_SECONDS = 1.0
 
 def say_undivided(comparison: Comparison) -> str:
     """Return how many of the shown differences have no parts, and why; '' where all have or none could."""
-    if comparison.figures.primary.name not in DEFAULT_PRIMARIES:
-        return ""
-    facet, facts = comparison.layout.facet, comparison.facts
-    divided = {(id(because.block), because.side) for because in comparison.reasons if not because.is_product}
-    shown = [test for test in comparison.figures.tests if test.judgement.shift.is_shown]
-    pairs = [
-        [test.block.cell(side) for side in (test.block.baseline, test.other.side)]
-        for test in shown
-        if (id(test.block), test.other.side) not in divided
-    ]
+    pairs = _find_undivided(comparison)
     if not pairs:
         return ""
-    said = f"not divided: {len(pairs)} of {counted(len(shown), 'difference')}, because"
-    lacking = [[cell for cell in pair if lacks_samples(cell, facts)] for pair in pairs]
+    shown = sum(test.judgement.shift.is_shown for test in comparison.figures.tests)
+    why = say_short(comparison) or (
+        "that takes steps that are timed, and in most runs samples of their GPU or CPU, or waits for data "
+        "(`gpuagent run --observe`)"
+    )
+    return f"not divided: {len(pairs)} of {counted(shown, 'difference')}, because {why}"
+
+
+def say_short(comparison: Comparison) -> str:
+    """Return that measured phases are too short for samples, where all differences without parts lack them; else ''."""
+    facet, facts = comparison.layout.facet, comparison.facts
+    lacking = [[cell for cell in pair if lacks_samples(cell, facts)] for pair in _find_undivided(comparison)]
     cells = list({id(cell): cell for of_pair in lacking for cell in of_pair}.values())
     seconds = [median(times) for cell in cells if (times := facts.values(cell.runs, "measure_seconds"))]
-    if not all(lacking) or len(seconds) < len(cells) or max(seconds) > _SHORT_SECONDS:
-        return (
-            f"{said} that takes steps that are timed, and in most runs samples of their GPU or CPU, or waits for data "
-            "(`gpuagent run --observe`)"
-        )
+    if not cells or not all(lacking) or len(seconds) < len(cells) or max(seconds) > _SHORT_SECONDS:
+        return ""
     sides = list(dict.fromkeys(cell.side for cell in cells))
     where = f"of {len(sides)} {facet.plural}" if sides[2:] else " and ".join(map(facet.where, sides))
     lasts = " to ".join(dict.fromkeys(map(duration, (min(seconds), max(seconds)))))
-    return f"{said} too few runs {where} have a sample of their CPU in a measured phase of {lasts}; run more steps"
+    return f"too few runs {where} have a sample of their CPU in a measured phase of {lasts}; run more steps"
+
+
+def _find_undivided(comparison: Comparison) -> list[list[Cell]]:
+    """Return both sides of each shown difference in speed or duration that has no parts."""
+    if comparison.figures.primary.name not in DEFAULT_PRIMARIES:
+        return []
+    divided = {(id(because.block), because.side) for because in comparison.reasons if not because.is_product}
+    return [
+        [test.block.cell(side) for side in (test.block.baseline, test.other.side)]
+        for test in comparison.figures.tests
+        if test.judgement.shift.is_shown and (id(test.block), test.other.side) not in divided
+    ]
 
 
 # The marks of the largest parts of a bar, and of all others together.

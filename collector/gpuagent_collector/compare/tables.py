@@ -110,7 +110,8 @@ def _name_overall(row: Overall, facet: Facet | None) -> str:
     """Return the name of a row: of ranked sides, of which there is a `facet`, both sides."""
     if facet:
         return _name_both(facet, row.side, row.baseline)
-    return f"{_INDENT}{'all' if row.common else 'geometric mean of'} {row.mean.pairs}"
+    name = "geometric mean of" if row.is_far_apart or not row.common else "all"
+    return f"{_INDENT}{name} {row.mean.pairs}"
 
 
 def _name_block(block: Block, comparison: Comparison, settings: Sequence[str]) -> str:
@@ -239,7 +240,7 @@ def _pairs(row: Test | Overall) -> str:
 def _ratio(row: Test | Overall) -> str:
     if isinstance(row, Test):
         return write_shift(row.judgement.shift, _scale(row))
-    if row.common:
+    if row.common and not row.is_far_apart:
         return write_shift(row.common, notation([1], ""))
     mean = row.mean
     bounds = ABSENT if mean.low is None or mean.high is None else f"{ratio(mean.low)}, {ratio(mean.high)}"
@@ -266,12 +267,14 @@ def verdict_legend(comparison: Comparison) -> Legend:
     far = [each for each in figures.tests if is_far_from_medians(each.judgement.shift, *_medians(each))]
     if far:
         sentences.append(OF_RATIOS)
-    if any(overall.common for overall in figures.overall):
+    means = [overall for overall in figures.overall if overall.is_far_apart or not overall.common]
+    if len(means) < len(figures.overall):
         sentences.append("All: one test of all workloads together, and the ratio that they have in common.")
-    if not all(overall.common for overall in figures.overall):
+    if means:
         sentences.append(
-            "Geometric mean: of these ratios, each counted once; not tested. It is in its interval at least "
-            f"{percent(1 - figures.alpha)} of the time, for these workloads and no others."
+            "Geometric mean: of these ratios, each counted once. It is in its interval at least "
+            f"{percent(1 - figures.alpha)} of the time, for these workloads and no others. A verdict beside it is of "
+            "one test of all together."
         )
     verdicts = {test.judgement.verdict for test in figures.tests}
     brief = []

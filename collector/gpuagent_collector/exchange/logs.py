@@ -55,6 +55,8 @@ SYSTEM_PREFIX, FIGURE_PREFIX = "system/", "figure/"
 
 # Clocks of the program and of its node are the same; some logs have whole seconds.
 _SLACK = timedelta(seconds=2)
+# Lower times, before 1980, count from the start of something else.
+_FIRST_UNIX_SECONDS = 10 * 365.25 * 86_400
 
 # The last value of the first that a log has is the run's result, as of printed lines; a share is no percentage.
 _RESULTS = (("loss", None, ("loss", "train/loss", "train_loss")), ("accuracy", "%", ("accuracy",)))
@@ -301,6 +303,11 @@ def import_log(path: Path, run_id: str, store: Store, items_per_step: float | No
     if known:
         raise MisuseError(f"run {run_id} has {known:,} steps already")
     times = [step.unix_seconds for step in steps.values() if step.unix_seconds is not None]
+    if times and max(times) < _FIRST_UNIX_SECONDS:
+        raise MisuseError(
+            f"the times of the log, up to {max(times):g} s, are no Unix times; leave their column out: steps then "
+            "have no durations"
+        )
     if times and not (started_at - _SLACK <= _utc(min(times)) and _utc(max(times)) <= ended_at + _SLACK):
         own = [row[0] for row in ended if row[1] - _SLACK <= _utc(min(times)) and _utc(max(times)) <= row[2] + _SLACK]
         raise MisuseError(

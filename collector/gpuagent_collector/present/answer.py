@@ -271,10 +271,7 @@ def _written(parts: Sequence[Part], *, wide: bool, whole: bool, rows: int | None
         if not isinstance(part, Table):
             yield from [part] if part else []
             continue
-        if rows and part.most and part.can_shrink:
-            part = replace(part, most=min(part.most, rows))  # noqa: PLW2901
-        if part.most and len(part.rows) == part.most + 1:
-            part = replace(part, most=None)  # noqa: PLW2901 - the line that counts the last row takes more room
+        part = part.shortened(rows)  # noqa: PLW2901
         if whole or part.most != 0:
             yield part.grid(wide=wide, whole=whole)
         rest = () if whole or part.most is None else part.rows[part.most :]

@@ -148,6 +148,17 @@ class Table:
         """Return the cells of each line that CSV has."""
         return [{**(self.about or {}), **record} for record in self.records()]
 
+    def shortened(self, rows: int | None) -> "Table":
+        """Return the table as a terminal shows it: with so many rows at most if it can shrink."""
+        most = self.most
+        if most and rows and self.can_shrink:
+            most = min(most, rows)
+        if most and len(self.rows) == most + 1:
+            most = None  # the line that counts the last row takes more room
+        elif most and len(self.rows) > most and isinstance(self.rows[most - 1], str):
+            most -= 1  # no heading without a row
+        return replace(self, most=most)
+
     def grid(self, *, wide: bool = True, whole: bool = True) -> Grid:
         """Return the table as text: `wide` with all columns, `whole` with all rows, and columns without any figure."""
         columns = [each for each in self.columns if each.title is not None and each.wide in (None, wide)]

@@ -274,8 +274,8 @@ def _choice(ranking: Ranking, recommendation: Recommendation) -> Iterator[str]:
     for one in ranking.criteria if len(tied) == 1 else ():
         if one.name in ranking.judged and one.name not in (*weights, "energy"):
             # Another side than the second may be the best one in it.
-            best, *others = ranking.standings
-            lowest = min(others, key=lambda standing: standing.medians[one.name])
+            best, *rest = ranking.standings
+            lowest = min(rest, key=lambda standing: standing.medians[one.name])
             yield f"{_compare(ranking, one.name, [best.side, lowest.side], facet)}."
 
 

@@ -117,7 +117,7 @@ def _shift(of: object) -> Shift | None:
         return of.judgement.shift
     if not isinstance(of, Overall):
         return None
-    if of.common:
+    if of.common and not of.is_far_apart:
         return of.common
     mean = of.mean
     # A mean is not tested, and nothing is drawn of a p-value.

@@ -196,13 +196,7 @@ class Layout:
                 return "", {}
             named = JOINT.join(part.option or part.spoken for part in self.facet.joined)
             return named, {side: side for side in self.sides}
-        commands = [[run.command for run in self.runs_of(side)] for side in self.sides]
-        found = differing_arguments(commands) if self.facet.name == "command" else []
-        given = all(name and len(of_side) == 1 and of_side[0] != NOT_GIVEN for name, each in found for of_side in each)
-        if len(found) < 2 or not given:
-            return "", {}
-        named = JOINT.join(name for name, _ in found)
-        return named, {side: JOINT.join(each[at][0] for _, each in found) for at, side in enumerate(self.sides)}
+        return _name_by_values({side: self.runs_of(side) for side in self.sides}, self.facet)
 
     def runs_of(self, side: str) -> tuple[Run, ...]:
         """Return the succeeded runs of a side over all blocks."""
@@ -251,6 +245,11 @@ def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseli
     spelled = {side.replace(JOINT, ","): side for side in present} | {side: side for side in present}
     folded = {side.casefold(): side for side in present}
     spelled = {value: folded.get(value.casefold(), value) for value in (*asked, baseline or "")} | spelled
+    if any(value and spelled[value] not in present for value in (*asked, baseline)):
+        # Tables name the sides of a sweep by their values.
+        runs_of = {side: [run for run in runs if run.side == side] for side in present}
+        for side, values in _name_by_values(runs_of, facet)[1].items():
+            spelled |= {values: side, values.replace(JOINT, ","): side}
     asked, baseline = [spelled.get(value, value) for value in asked], baseline and spelled.get(baseline, baseline)
     for value in (*asked, *([baseline] if baseline else [])):
         if value not in present:
@@ -263,13 +262,27 @@ def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseli
     first = baseline or chosen[0]
     if not baseline and not asked:
         # Against a few runs from another time little of the others would be shown.
-        runs_of = Counter(run.side for run in runs if run.side in chosen)
-        often = [side for side in chosen if 2 * runs_of[side] >= max(runs_of.values())]
+        number_of = Counter(run.side for run in runs if run.side in chosen)
+        often = [side for side in chosen if 2 * number_of[side] >= max(number_of.values())]
         if facet.usual in often:
             first = facet.usual
         elif facet.usual == first or any(part.argument is not None for part in facet.parts):
             first = next(side for side in often if side != facet.usual)
     return tuple(sorted(chosen, key=lambda value: value != first))
+
+
+def _name_by_values(runs_of: Mapping[str, Sequence[Run]], facet: Facet) -> tuple[str, dict[str, str]]:
+    """Return the options in which the commands of sides differ, and each side's values; '' and nothing if not each has.
+
+    So it is for a single option too, which names its sides itself.
+    """
+    commands = [[run.command for run in of_side] for of_side in runs_of.values()]
+    found = differing_arguments(commands) if facet.name == "command" else []
+    given = all(name and len(of_side) == 1 and of_side[0] != NOT_GIVEN for name, each in found for of_side in each)
+    if len(found) < 2 or not given:
+        return "", {}
+    named = JOINT.join(name for name, _ in found)
+    return named, {side: JOINT.join(each[at][0] for _, each in found) for at, side in enumerate(runs_of)}
 
 
 # The name of an option, with or without a value behind it; a negative number is none.

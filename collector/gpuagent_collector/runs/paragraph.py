@@ -156,7 +156,7 @@ def _next(ask: Ask, runs: Sequence[Run], experiment: str | None) -> str:
         return next((f"Its output: collector logs {name}" for name in reversed(failed) if name not in silent), "")
     workload = runs[0].workload
     experiments = {run.experiment for run in runs}
-    of_one = experiments.pop() if len(runs) > 1 and len(experiments) == 1 else None
+    of_one = experiments.pop() if len(experiments) == 1 else None
     # Other sides may be in other experiments.
     for only in dict.fromkeys([of_one or experiment, experiment]):
         condition, values = ("", []) if only is None else (" AND experiment = ?", [only])

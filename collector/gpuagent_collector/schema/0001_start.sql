@@ -142,7 +142,7 @@ CREATE TABLE run_events (
     detail JSON                           -- | everything else of the event, an object | workload or agent
 );
 
--- One row a step that the workload reported, or a printed line of progress. Of more than 8,192 lines every second is left out.
+-- One row a step that the workload reported, or a printed line of progress. Lines that the kernel gives one time, of 4 ms, are one row; of more than 8,192 lines every second is left out.
 CREATE TABLE steps (
     session_id BIGINT,                    -- | the agent process that read it | agent
     node_id BIGINT,                       -- | the node of the rank | agent
@@ -151,7 +151,7 @@ CREATE TABLE steps (
     rank BIGINT,                          -- | the rank, from 0 | workload
     phase VARCHAR,                        -- | warmup or measure | workload
     step BIGINT,                          -- | number of the step in its phase, from 0 | workload
-    wall_seconds DOUBLE,                  -- s | wall time of the step | workload's monotonic clock
+    wall_seconds DOUBLE,                  -- s | wall time of the step; of printed lines the mean of the steps since the line before | workload's monotonic clock, or the times of lines
     gpu_seconds DOUBLE,                   -- s | time between the step's CUDA events; NULL without GPU | workload
     items DOUBLE                          -- | samples or tokens that the step took | workload
 );

@@ -95,7 +95,11 @@ class Shift:
     @property
     def is_shown(self) -> bool:
         """Return whether the interval excludes equal sides."""
-        return self.low is not None and self.high is not None and not self.low <= self.neutral <= self.high
+        return self.excludes(self.neutral)
+
+    def excludes(self, estimate: float) -> bool:
+        """Return whether there is an interval, and the figure is outside."""
+        return self.low is not None and self.high is not None and not self.low <= estimate <= self.high
 
 
 def estimate_shift(

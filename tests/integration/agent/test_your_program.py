@@ -42,7 +42,8 @@ def test_the_log_of_a_run_becomes_its_steps(tmp_path: Path) -> None:
         node.run("gpuagent", "run", "--", "sleep", "1")
         (run,) = node.ask("SELECT run_id, epoch(started_at) AS started FROM runs")
         node.close()
-        for name, started in (("late.csv", run["started"] + 10), ("history.csv", run["started"])):
+        starts = {"late.csv": run["started"] + 10, "elapsed.csv": 0.0, "history.csv": run["started"]}
+        for name, started in starts.items():
             with (tmp_path / name).open("w", newline="") as file:
                 writer = csv.writer(file)
                 writer.writerow(["_step", "_timestamp", "train/loss", "note"])
@@ -50,6 +51,8 @@ def test_the_log_of_a_run_becomes_its_steps(tmp_path: Path) -> None:
         command = ("import", "--store", str(node.store), "--run")
         late = node.collector(*command, run["run_id"], "late.csv", code=2)
         assert "its own run" in late.stderr
+        elapsed = node.collector(*command, run["run_id"], "elapsed.csv", code=2)
+        assert "no Unix times" in elapsed.stderr
         done = node.collector(*command, run["run_id"], "history.csv", "--items-per-step", "2")
         assert "10 steps and 10 values of train/loss" in done.stdout
         again = node.collector(*command, run["run_id"], "history.csv", code=2)

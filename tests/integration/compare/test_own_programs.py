@@ -432,8 +432,8 @@ def test_a_program_that_never_started_has_no_output_to_look_at(store: SyntheticS
 def test_the_command_to_go_on_with_compares_what_differs_between_runs_of_the_name(store: SyntheticStore) -> None:
     alternate(store, first=own("a", experiment="e"), second=own("a", experiment="e", interference="cpu-burn"))
     by_interference = "Next: collector compare --workload nanogpt --by interference"
-    assert described(store, "first-0").endswith(by_interference)
-    assert described(store, "first-0", "first-1").endswith(f"{by_interference} --experiment e")
+    for names in (("first-0",), ("first-0", "first-1")):
+        assert described(store, *names).endswith(f"{by_interference} --experiment e")
 
 
 def test_the_command_to_go_on_with_looks_beyond_an_experiment_of_one_side(store: SyntheticStore) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from itertools import product
-from math import exp, log
+from math import exp, log, sqrt
 
 import pytest
 
@@ -137,11 +137,16 @@ def test_workloads_that_are_far_apart_are_given_as_a_range_of_those_that_differ(
     """The ratio that they have in common would be that of the workload with the most runs."""
     nodes = [store.node(f"{name}-node", name) for name in ("alder", "birch")]
     for number, (repeat, workload, turn) in enumerate(product(range(7), made, (0, 1))):
-        ratio, scatter, repeats = made[workload]
+        factor, scatter, repeats = made[workload]
         if repeat < repeats:
-            throughput = 1000.0 * (ratio if turn else 1.0) * (1 + scatter * (repeat * (3 + turn) % 7 - 3))
+            throughput = 1000.0 * (factor if turn else 1.0) * (1 + scatter * (repeat * (3 + turn) % 7 - 3))
             store.run(f"run-{number}", nodes[turn], start_seconds=20 * number, workload=workload, throughput=throughput)
-    assert said in answer(compared(store))
+    comparison = compared(store)
+    assert said in answer(comparison)
+    # No workload has a ratio that all have in common.
+    (row,) = [line for line in text(comparison).splitlines() if "geometric mean of 2" in line]
+    mean = float(row.split("|")[3].split(" ")[0])
+    assert mean == pytest.approx(sqrt(made["mnist"][0] * made["gcn"][0]), rel=0.01)
 
 
 def test_of_one_run_a_side_workloads_show_nothing_together_either(store: SyntheticStore) -> None:

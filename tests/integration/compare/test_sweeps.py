@@ -128,6 +128,17 @@ def test_dependent_options_have_the_effect_that_helps_and_harms_with_uneven_runs
     assert said.index("3.0 × with --level z") < said.index("−50 % with --level x") < said.index("with --level y")
 
 
+@pytest.mark.parametrize("name", ["2 · x", "2,x", "--fast 2 --level x"])
+def test_commands_of_a_sweep_are_named_by_their_values_too(store: SyntheticStore, name: str) -> None:
+    node = store.node("alder", "lab")
+    for repeat, fast, level in product(range(1, 8), ("1", "2"), ("x", "y")):
+        throughput = 100.0 * int(fast) + repeat / 100
+        run_program(store, node, "--fast", fast, "--level", level, throughput=throughput, repeat=repeat)
+    found = compared(store, by="command", baseline=name)
+    assert found.layout.sides[0] == "--fast 2 --level x"
+    assert "--baseline" in (render(found).next or "")
+
+
 def test_options_written_in_two_ways_hide_no_missing_combination(store: SyntheticStore) -> None:
     node = store.node("alder", "lab")
     words = (("--fast", "1", "--level", "x"), ("--fast=1", "--level=x"))

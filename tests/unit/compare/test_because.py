@@ -117,6 +117,21 @@ def test_steps_of_different_sizes_are_compared_by_item() -> None:
     assert because.lead.name == "idle"
 
 
+def test_steps_of_different_sizes_on_each_side_are_compared_by_item() -> None:
+    chance = random.Random(1)
+    slow, fast = ([make_run(chance, traced=True, host=host) for _ in range(RUNS)] for host in (9.0, 3.0))
+    for number, run in enumerate([*slow, *fast]):
+        run["throughput"] = (32 if number % 2 else 128) / run["step_seconds"]
+    block, facts = lay_out_sides(slow, fast)
+    cells = [
+        replace(cell, runs=tuple(replace(run, command=("train", str(n % 2))) for n, run in enumerate(cell.runs)))
+        for cell in block.cells
+    ]
+    because = find_because(replace(block, cells=tuple(cells)), "after", facts, whole_runs=False, alpha=0.05)
+    assert because is not None
+    assert because.of == "item"
+
+
 @pytest.mark.parametrize(("items", "of"), [(64, "step"), (60, "item")])
 def test_all_sides_are_divided_alike_as_their_throughputs_differ(items: int, of: str) -> None:
     chance = random.Random(1)
