@@ -25,9 +25,6 @@ from gpuagent_collector.runs.words import write_command
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError
 
-_GRAVEST = (
-    *("failed_sides", "losses_differ", "joined", "confounded", "different_commands", "other_steps", "foreign_load"),
-)
 # Of the metric that `compare` tests: the criteria name theirs.
 _OF_METRICS = frozenset({"untested", "no_throughput"})
 
@@ -120,9 +117,7 @@ def find_caveats(tests: Comparison, layout: Layout, rankings: Sequence[Ranking])
                 remedy="weigh figures that they have, or run them where these are measured",
             )
         )
-    # A side may be missing, the fastest may learn less or have done other work, and a load makes every figure doubtful.
-    grave = {code: place - len(_GRAVEST) for place, code in enumerate(_GRAVEST)}
-    return tuple(sorted([*found, *of_comparison], key=lambda caveat: grave.get(caveat.code, 0)))
+    return (*of_comparison, *found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
