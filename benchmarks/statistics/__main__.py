@@ -36,6 +36,7 @@ SIMULATIONS: Mapping[str, Callable[[], Table]] = {
     "tolerance of parts": fleets.tolerances_of_parts,
     "changes": fleets.changes,
     "few days": fleets.few_days,
+    "histories": fleets.histories,
 }
 
 

@@ -7,8 +7,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.statistics.tables import NOISE, Floats, Table, share
-from gpuagent_collector.statistics.changes import find_changes
+from benchmarks.statistics.tables import NOISE, Draw, Floats, Table, share
+from gpuagent_collector.statistics.changes import find_changes, share_level
 from gpuagent_collector.statistics.outlying import p_values, q_values
 from gpuagent_collector.statistics.tolerance import tolerance_interval
 
@@ -143,6 +143,35 @@ def changes() -> Table:
         rows.append(row)
     header = ["noise", "10 values: false, %", "20", "60", "20 values, 1 × spread: found, %", "2 ×", "3 ×"]
     return Table(header=header, rows=rows)
+
+
+# Names of sets of histories → the number of values of each history.
+_SETS: Mapping[str, tuple[int, ...]] = {
+    "6 of 10 values": (10,) * 6,
+    "3 of 20, 5 of 10": (20,) * 3 + (10,) * 5,
+    "20, 8": (20, 8),
+    "17 of 12": (12,) * 17,
+    "9 of 12, 8 of 9": (12,) * 9 + (9,) * 8,
+}
+
+
+def histories() -> Table:
+    """Sets of histories without a change: how many are tested, and the sets of which any shows one."""
+    trials, rows = 1000, []
+    for name, sizes in _SETS.items():
+        tested = [(size, level) for size, level in zip(sizes, share_level(sizes, 0.05), strict=True) if level]
+        row = [name, str(len(tested))]
+        for draw in NOISE.values():
+            chance = np.random.default_rng(19)
+            false = (any(_changes(draw, chance, *one) for one in tested) for _ in range(trials))
+            row.append(share(sum(false), trials))
+        rows.append(row)
+    normal, *others = NOISE
+    return Table(header=["histories", "tested", f"{normal}: any false, %", *others], rows=rows)
+
+
+def _changes(draw: Draw, chance: np.random.Generator, size: int, level: float) -> bool:
+    return bool(find_changes(draw(chance, (size,)).tolist(), alpha=level))
 
 
 def _dragging(chance: np.random.Generator, size: tuple[int, ...]) -> Floats:

@@ -9,7 +9,7 @@ for a while show more: give one value for each such while.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, comb
 
 import numpy as np
 
@@ -24,6 +24,9 @@ _ORDERS_PER_LEVEL = 100
 _MANY_ORDERS = 20_000
 _FEWEST_PER_LEVEL = 5
 
+# So many equal parts of the level are the most that one of several series takes.
+_MOST_PARTS = 2
+
 # Made at once: all orders of a long series would take gigabytes.
 _PIECE = 500
 
@@ -36,6 +39,42 @@ class Change:
 
     index: int
     p_value: float
+
+
+def find_least_p_value(size: int) -> float:
+    """Return the smallest p-value of so many unequal values: that of two halves that are fully apart.
+
+    An odd number has two such places, in the middle, and so the p-value of one value less.
+    """
+    return 2 / comb(size // 2 * 2, size // 2)
+
+
+def share_level(sizes: Sequence[int], alpha: float) -> list[float | None]:
+    """Return the level of each series, by its number of values; None: it is not tested.
+
+    The levels add up to alpha, whatever the values are. A series that could show nothing takes no part of it. One of
+    few values takes what halves that are fully apart need, up to two equal parts; the others share the rest equally.
+    """
+    least = 2 * LEAST_PART
+    while tested := sorted((size, index) for index, size in enumerate(sizes) if size >= least):
+        needs = [find_least_p_value(size) for size, _ in tested]
+        if sum(needs) <= alpha and max(needs) <= _MOST_PARTS * alpha / len(tested):
+            break
+        least += 2
+    levels: list[float | None] = [None] * len(sizes)
+    rest = alpha
+    for done, (size, index) in enumerate(tested):
+        levels[index] = level = max(find_least_p_value(size), rest / (len(tested) - done))
+        rest -= level
+    return levels
+
+
+def find_least_size(sizes: Sequence[int], alpha: float) -> int:
+    """Return how many values each series takes at least, for all of them to be tested."""
+    least = 2 * LEAST_PART
+    while None in share_level([max(least, size) for size in sizes], alpha):
+        least += 2
+    return least
 
 
 def find_changes(values: Sequence[float], *, alpha: float = 0.05) -> list[Change]:
@@ -59,7 +98,12 @@ def find_changes(values: Sequence[float], *, alpha: float = 0.05) -> list[Change
 
 
 def _p_value(ranks: Floats, largest: float, alpha: float, chance: "np.random.Generator") -> float:
-    """Return the share of random orders with so large a step; above alpha a lower bound: counting stops there."""
+    """Return the share of random orders with so large a step; above alpha a lower bound: counting stops there.
+
+    That of two halves that are fully apart is exact.
+    """
+    if largest >= _steps(_ranks(np.arange(ranks.size, dtype=float))[None, :]).max():
+        return find_least_p_value(ranks.size)
     orders = max(min(_MANY_ORDERS, ceil(_ORDERS_PER_LEVEL / alpha)), ceil(_FEWEST_PER_LEVEL / alpha))
     made = _PIECE * ceil(orders / _PIECE)
     as_large = 0

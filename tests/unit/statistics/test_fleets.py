@@ -1,12 +1,20 @@
 """Outliers, false discovery rates, tolerance intervals and changes of level, beside scipy and by small simulations."""
 
 from collections.abc import Sequence
+from itertools import permutations
 
 import numpy as np
 import pytest
 from scipy.stats import binom, chi2, false_discovery_control, norm, t
 
-from gpuagent_collector.statistics.changes import LEAST_PART, find_changes
+from gpuagent_collector.statistics.changes import (
+    LEAST_PART,
+    _steps,
+    find_changes,
+    find_least_p_value,
+    find_least_size,
+    share_level,
+)
 from gpuagent_collector.statistics.outlying import p_values, q_values, t_two_sided
 from gpuagent_collector.statistics.tolerance import Method, percentile, tolerance_interval
 
@@ -112,3 +120,25 @@ def test_series_without_a_change_show_one_at_most_as_often_as_stated() -> None:
 @pytest.mark.parametrize("values", [[], [1.0] * (2 * LEAST_PART - 1), [5.0] * 30])
 def test_short_or_constant_series_have_no_change(values: Sequence[float]) -> None:
     assert find_changes(values) == []
+
+
+@pytest.mark.parametrize("size", [8, 9])
+def test_the_least_p_value_is_that_of_all_orders(size: int) -> None:
+    steps = _steps(np.array([*permutations(range(size))]) - (size - 1) / 2).max(axis=1)
+    assert find_least_p_value(size) == pytest.approx((steps == steps.max()).mean())
+    (change,) = find_changes([float(value) for value in range(size)])
+    assert (change.index, change.p_value) == (size // 2, find_least_p_value(size))
+
+
+@pytest.mark.parametrize("sizes", [[20, 8], [7] * 4, [10] * 6, [10] * 7, [20] * 3 + [10] * 5 + [9] * 9, [300, 9, 10]])
+def test_levels_of_several_series_add_up_and_can_be_reached(sizes: list[int]) -> None:
+    levels = share_level(sizes, 0.05)
+    assert sum(level or 0 for level in levels) <= 0.05 * (1 + 1e-9)
+    for size, level in zip(sizes, levels, strict=True):
+        assert level is None or level >= find_least_p_value(size)
+    least = find_least_size(sizes, 0.05)
+    assert None not in share_level([max(least, size) for size in sizes], 0.05)
+    # Whichever of the others have as many.
+    short = next((place for place, level in enumerate(levels) if level is None), None)
+    if short is not None:
+        assert share_level([*sizes[:short], least, *sizes[short + 1 :]], 0.05)[short] is not None
