@@ -1,5 +1,6 @@
 """Warnings that a reader must know before acting on a comparison, each with a remedy."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.runs.cells import Block, Cell, Layout
 from gpuagent_collector.runs.data import Facts, Run
 from gpuagent_collector.runs.facets import find_facet
+from gpuagent_common.text import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,29 @@ def find_disturbances(sides: Mapping[str, Sequence[Run]], facts: Facts) -> Itera
     layout = Layout(facet=find_facet("platform"), sides=tuple(sides), blocks=(block,), left_out=())
     for check in _DISTURBANCES:
         yield from check(Observed(layout=layout, facts=facts))
+
+
+# Their codes in words, as a list of what changed has them.
+_IN_SHORT = {
+    "foreign_load": "CPU load of others",
+    "ecc_errors_uncorrected": "memory errors",
+    "xid_errors": "GPU errors",
+    "throttled": "throttled GPU clocks",
+    "shared_gpu": "others on the GPU",
+    "overlapping": "other runs on the node",
+}
+
+
+def compare_disturbances(before: Sequence[Run], after: Sequence[Run], facts: Facts) -> Iterator[str]:
+    """Yield what disturbed a share of the runs after a change that differs by half or more, with numbers of runs."""
+    both = [
+        Counter(caveat.code for run in runs for caveat in find_disturbances({"": [run]}, facts))
+        for runs in (before, after)
+    ]
+    for code, words in _IN_SHORT.items():
+        first, then = (of_side[code] for of_side in both)
+        if 2 * abs(first / len(before) - then / len(after)) >= 1:
+            yield f"{words} ({first} of {counted(len(before), 'run')} before, {then} of {len(after)} after)"
 
 
 # Codes of warnings that concern tests, and differences between sides.
