@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import partial
 from itertools import chain, pairwise
-from math import comb
 from statistics import median
 from typing import Any
 
 from gpuagent_collector.choices import Stat
-from gpuagent_collector.compare.caveats import find_disturbances
+from gpuagent_collector.compare.caveats import compare_disturbances, find_disturbances
 from gpuagent_collector.compare.figures import DEFAULT_PRIMARIES
 from gpuagent_collector.metrics import BY_NAME, ITEMS, STEPS, Metric, hint_at
 from gpuagent_collector.present.answer import Answer, Caveat, Legend, Section
@@ -25,12 +24,12 @@ from gpuagent_collector.runs.cells import first_few
 from gpuagent_collector.runs.data import Facts, Run, load_facts
 from gpuagent_collector.runs.facets import find_facet
 from gpuagent_collector.runs.find import Choice, find_runs
-from gpuagent_collector.runs.job_runs import name_of_job, take_jobs
+from gpuagent_collector.runs.job_runs import are_jobs, name_of_job, take_jobs
 from gpuagent_collector.runs.like import LikeKey, like_key
 from gpuagent_collector.runs.releases import Release, States, find_releases, load_states
 from gpuagent_collector.runs.repeating import Recorded, find_recorded, find_varied
 from gpuagent_collector.runs.words import narrow, percent, spoken, telling, write_command
-from gpuagent_collector.statistics.changes import LEAST_PART, find_changes
+from gpuagent_collector.statistics.changes import LEAST_PART, find_changes, find_least_size, share_level
 from gpuagent_common.errors import GpuAgentError, MisuseError
 from gpuagent_common.text import counted
 
@@ -42,7 +41,7 @@ class Request(Choice):
     Attributes:
         metric: None: throughput, or the run's duration where no run reports it.
         stat: the statistic of sampled quantities; None: the usual one.
-        alpha: the share of histories without any change that show one, at most.
+        alpha: the probability that any of the histories without a change shows one, at most.
     """
 
     metric: str | None = None
@@ -61,6 +60,7 @@ class Level:
         p_value: of the change before it; None: the series begins here.
         median: of the runs; lowest, highest: of the values.
         releases: facts that changed between the last run of the level before and the first of this one.
+        disturbed: what disturbed far more, or far fewer, of its runs than of those before, with their numbers.
         event: the name of such a fact that changed just there, and nowhere else; None: there is none.
     """
 
@@ -73,7 +73,13 @@ class Level:
     highest: float
     p_value: float | None
     releases: tuple[Release, ...]
+    disturbed: tuple[str, ...]
     event: str | None
+
+    @property
+    def changed(self) -> list[str]:
+        """Return everything recorded that changed where the level begins."""
+        return [*(release.words for release in self.releases), *self.disturbed]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +95,7 @@ class Series:
         is_daily: whether each value is the median of a day; otherwise each is a run's.
         days: number of days with runs.
         nodes: number of nodes; of more than one, as jobs have, facts are not compared.
-        is_tested: whether there are enough values for a change.
+        level: at which it is tested; None: there are too few values for a change.
     """
 
     workload: str
@@ -104,8 +110,13 @@ class Series:
     is_daily: bool
     days: int
     nodes: int
-    is_tested: bool
+    level: float | None
     unit: str
+
+    @property
+    def is_tested(self) -> bool:
+        """Return whether there are enough values for a change."""
+        return self.level is not None
 
     @property
     def may_be_days(self) -> bool:
@@ -118,8 +129,7 @@ class History:
     """All series, the longest first.
 
     Attributes:
-        least: the values that a series takes to be tested.
-        level: of each test.
+        least: the values that each series takes for all of them to be tested.
         recorded: the options of the runs of the first work; None: some series is tested.
         without: workloads none of whose runs has the metric that was chosen for all of them.
         caveats: what disturbed the runs of series that changed, which may be the change.
@@ -129,7 +139,6 @@ class History:
     metric: Metric
     unit: str
     least: int
-    level: float
     series: tuple[Series, ...]
     recorded: Recorded | None
     without: tuple[str, ...]
@@ -140,6 +149,16 @@ class History:
         """All changes, the newest first: the series, and the levels before and after."""
         found = [(series, *levels) for series in self.series for levels in pairwise(series.levels)]
         return sorted(found, key=lambda change: change[-1].first, reverse=True)
+
+    @property
+    def every(self) -> str:
+        """The number of all histories, in words."""
+        return "both" if len(self.series) == 2 else f"all {len(self.series)}"
+
+    @property
+    def lacks_runs(self) -> bool:
+        """Return whether these are too few runs of one experiment, which new runs do not join."""
+        return bool(self.request.experiment) and not any(series.is_tested for series in self.series)
 
     @property
     def continued(self) -> Series:
@@ -189,10 +208,10 @@ def study_history(ask: Ask, request: Request) -> History:
             place = run.platform if request.jobs else run.nodes
             groups[like_key(run, "image"), place, facts.unit([run], metric)].append(run)
     valued = [(members, *_values(members, facts, name)) for members in groups.values()]
-    least, level = _find_least([len(values) for _, _, values, _, _ in valued], request.alpha)
+    sizes = [len(values) for _, _, values, _, _ in valued]
     series = [
-        _make_series(members, starts, values, figures, is_daily, states, least, level, facts.unit(members, metric))
-        for members, starts, values, figures, is_daily in valued
+        _make_series(*of_one, states, facts, level, facts.unit(of_one[0], metric))
+        for of_one, level in zip(valued, share_level(sizes, request.alpha), strict=True)
     ]
     changed = {run_id for one in series if one.levels[1:] for run_id in one.run_ids}
     # Jobs of another tool have no such facts.
@@ -201,8 +220,7 @@ def study_history(ask: Ask, request: Request) -> History:
         request=request,
         metric=metric,
         unit=facts.unit(runs, metric),
-        least=least,
-        level=level,
+        least=find_least_size(sizes, request.alpha),
         series=tuple(sorted(series, key=lambda one: (-sum(each.runs for each in one.levels), one.workload, one.node))),
         recorded=None,
         without=()
@@ -210,7 +228,8 @@ def study_history(ask: Ask, request: Request) -> History:
         else tuple(sorted({run.workload for run in runs} - {one.workload for one in series})),
         caveats=tuple(find_disturbances({"": disturbed}, facts)) if disturbed else (),
     )
-    if request.jobs or any(one.is_tested for one in series):
+    # Runs of one day more are not made by a single command, and new runs are not of the same experiment.
+    if request.jobs or request.experiment or any(one.is_tested or one.is_daily for one in series):
         return history
     recorded = find_recorded(ask, [run_id for one in history.first_work for run_id in one.run_ids])
     if history.continued.unit == STEPS:
@@ -218,20 +237,6 @@ def study_history(ask: Ask, request: Request) -> History:
         steps = {name: value for name, value in recorded.steps.items() if name != "items_per_step"}
         recorded = replace(recorded, steps=steps)
     return replace(history, recorded=recorded)
-
-
-def _find_least(lengths: Sequence[int], alpha: float) -> tuple[int, float]:
-    """Return how many values a series takes to be tested, and the level of each test.
-
-    Of fewer values not even halves that are fully apart would be shown, at the level of so many tests.
-    """
-    least = 2 * LEAST_PART
-    while True:
-        tested = sum(length >= least for length in lengths)
-        level = alpha / (tested or max(1, len(lengths)))
-        if 2 / comb(least, least // 2) <= level:
-            return least, level
-        least += 1
 
 
 def _values(runs: Sequence[Run], facts: Facts, metric: str) -> tuple[list[int], list[float], list[float], bool]:
@@ -257,17 +262,17 @@ def _make_series(
     figures: Sequence[float],
     is_daily: bool,
     states: States,
-    least: int,
-    level: float,
+    facts: Facts,
+    level: float | None,
     unit: str,
 ) -> Series:
-    is_tested = len(values) >= least
-    changes = find_changes(values, alpha=level) if is_tested else []
+    changes = find_changes(values, alpha=level) if level else []
     ends = [*(change.index for change in changes), len(values)]
     p_values = [None, *(change.p_value for change in changes)]
     # Facts of several nodes, as jobs have them, differ without any change.
     nodes = len({run.nodes for run in runs})
     releases = find_releases(runs, states) if nodes == 1 else []
+    is_known = nodes == 1 and not are_jobs([runs[0].run_id])
     changed = Counter(release.event for _, release in releases)
     times = [run.started_at for run in runs if run.started_at]
     levels: list[Level] = []
@@ -275,6 +280,7 @@ def _make_series(
         first, last = starts[start], (starts[end] if end < len(values) else len(runs)) - 1
         # A change of level is placed to about one value.
         near = range(starts[start - 1] + 1, starts[start + 1] + 1) if p_value is not None else range(0)
+        sides = (runs[first - levels[-1].runs : first], runs[first : last + 1]) if levels and is_known else None
         there = [release for index, release in releases if index in near]
         # What changed only here divides the runs as the levels do.
         only = (release.event for index, release in releases if index == starts[start] and changed[release.event] == 1)
@@ -289,6 +295,7 @@ def _make_series(
                 highest=max(values[start:end]),
                 p_value=p_value,
                 releases=tuple(there),
+                disturbed=tuple(compare_disturbances(*sides, facts)) if sides else (),
                 event=None if p_value is None else next(only, None),
             )
         )
@@ -306,7 +313,7 @@ def _make_series(
         is_daily=is_daily,
         days=len({time.date() for time in times}),
         nodes=nodes,
-        is_tested=is_tested,
+        level=level,
         unit=unit,
     )
 
@@ -327,9 +334,11 @@ def _changes(history: History) -> str:
     title = spoken(history.metric, history.request.stat)
     changes = history.changes
     tested = sum(series.is_tested for series in history.series)
-    seen = "One history was tested." if tested == 1 else f"{tested} histories were tested."
     if not tested:
         return _untested(history, title)
+    seen = "One history was tested" if tested == 1 else f"{tested} histories were tested"
+    few = next((series for series in history.series if not series.is_tested), None)
+    seen += f"; to test {history.every} takes {_needs(history, few)} of each." if few else "."
     if not changes:
         return f"No change of {title} was found. {seen}"
     series, before, after = changes[0]
@@ -337,7 +346,7 @@ def _changes(history: History) -> str:
     scale = notation([before.median, after.median], series.unit)
     levels = f"from {scale.write_bare(before.median)} to {scale.write(after.median)}"
     evidence = f"{_change(before, after)}, {before.values} and {after.values} {_counted(series)}"
-    changed = ", ".join(release.words for release in after.releases)
+    changed = ", ".join(after.changed)
     cause = f"Changed at that time: {changed}." if changed else "No recorded fact changed at that time."
     if series.nodes > 1:
         cause = f"They were on {series.nodes} nodes, so facts were not compared."
@@ -345,9 +354,14 @@ def _changes(history: History) -> str:
         f"{_name_in_full(series, history)}: {title} {moved} {levels} on {_time(series, after.first)} "
         f"({evidence}, p = {significant(after.p_value or 0.0, 2)})."
     )
-    few = [series for series in history.series if series.may_be_days]
-    doubt = f"With fewer than {2 * LEAST_PART} days, a difference between days looks like a change." if few else ""
+    doubted = any(series.may_be_days for series in history.series)
+    doubt = f"With fewer than {2 * LEAST_PART} days, a difference between days looks like a change." if doubted else ""
     return " ".join(filter(None, [sentence, cause, _older(history), doubt, seen]))
+
+
+def _needs(history: History, series: Series) -> str:
+    """Return how many runs such a series needs to be tested, whichever of the others have as many by then."""
+    return f"{history.least} {'jobs' if history.request.jobs and not series.is_daily else _counted(series)}"
 
 
 def _older(history: History) -> str:
@@ -383,12 +397,14 @@ def _untested(history: History, title: str) -> str:
     """Return what runs show that are too few for a change: the level of each setting, and what it takes."""
     series = history.series
     medians = [one.levels[0].median for one in series]
-    runs = [one.levels[0].runs for one in series]
+    runs = [one.levels[0].values for one in series]
+    takes = _needs(history, min(series, key=lambda one: one.is_daily))
+    unit = takes.split(" ")[1].removesuffix("s")
     write = in_unit(series[0].unit)
     # Those of other work or in another unit have no range.
     is_one = len({(one.workload, one.unit) for one in series}) == 1
     among = f"It is {write(medians[0])}."
-    each = f"{min(runs)} to {counted(max(runs), 'run')}" if min(runs) < max(runs) else counted(runs[0], "run")
+    each = f"{min(runs)} to {counted(max(runs), unit)}" if min(runs) < max(runs) else counted(runs[0], unit)
     if series[1:]:
         # A setting on several nodes has a history on each.
         what, several = ("history", "histories") if len({one.node for one in series}) > 1 else ("setting", "settings")
@@ -409,10 +425,11 @@ def _untested(history: History, title: str) -> str:
         follows.append(f"The next command asks a collector for {counted(missing, 'more run')}{of} on {places}.")
     elif command:
         follows.append(f"The next command{there} makes {counted(missing, 'more run')}{of}.")
-    takes = f"{history.least} runs of one setting on one node"
+    if history.lacks_runs:
+        follows.append("New runs make another experiment; the next command counts the runs of all experiments.")
+    takes += " of one setting on one node" + (f" to test {history.every}" if series[1:] else "")
     if history.request.jobs:
-        takes = f"{history.least} jobs of one user and name with as many CPUs, GPUs and nodes"
-        each = each.replace("run", "job")
+        takes = f"{history.least} {unit}s of one user and name with as many CPUs, GPUs and nodes"
     are = "is" if max(runs) == 1 else "are"
     nothing = f"Nothing shows yet whether {title} changed over time: it takes {takes}, and there {are} {each}."
     return " ".join(filter(None, [nothing, among, *follows]))
@@ -456,7 +473,6 @@ def render(history: History) -> Answer:
             "metric": history.metric.name,
             "unit": history.unit,
             "alpha": history.request.alpha,
-            "level": history.level,
             "series": [
                 {
                     **(table.about or {}),
@@ -465,6 +481,7 @@ def render(history: History) -> Answer:
                     "is_daily": series.is_daily,
                     "days": series.days,
                     "is_tested": series.is_tested,
+                    "level": series.level,
                     "levels": table,
                     "changed_without_effect": [release.words for release in series.quiet],
                 }
@@ -485,6 +502,12 @@ def _next(history: History) -> str | None:
         return write_command("peers", {}, sides=[name_of_job(history.series[0].run_ids[-1])])
     if history.recorded:
         return _repeat(history)[0]
+    named = {"--metric": request.metric, "--stat": request.stat.value if request.stat else None}
+    if history.lacks_runs:
+        fallen_back = {} if history.metric.name == DEFAULT_PRIMARIES[0] else {"--metric": history.metric.name}
+        workloads = {series.workload for series in history.series}
+        asked = {"--where": request.where, **named, **fallen_back}
+        return write_command("history", asked, *(workloads if len(workloads) == 1 else ()))
     if not history.changes:
         return write_command("show", {}, history.series[0].workload)
     series, before, after = history.changes[0]
@@ -497,8 +520,7 @@ def _next(history: History) -> str | None:
         **request.words,
         "--workload": series.workload,
         "--where": narrow(request.where, parameters, conditions),
-        "--metric": request.metric,
-        "--stat": request.stat.value if request.stat else None,
+        **named,
     }
     return write_command("compare", asked)
 
@@ -592,7 +614,7 @@ def _overview(history: History) -> Table:
 
     def last_change(series: Series) -> str | None:
         if not series.is_tested:
-            return "too few runs"
+            return f"needs {_needs(history, series)}"
         return _change(*series.levels[-2:]) if series.levels[1:] else "none shown"
 
     columns: tuple[Column, ...] = (
@@ -628,7 +650,7 @@ def _levels(series: Series) -> Table:
         Column("median", "median", unit=series.unit, left=True),
         Column(None, "change", lambda level: _change(before[level], level) if level in before else None, left=True),
         Column("p_value", "p", show=partial(significant, digits=2), left=True),
-        Column("changed", "changed there", lambda level: [release.words for release in level.releases], left=True),
+        Column("changed", "changed there", lambda level: level.changed, left=True),
     )
     names = ("workload", "node", "parameters", "command", "circumstances")
     return Table(columns, series.levels, about={name: getattr(series, name) for name in names})
@@ -683,8 +705,6 @@ def _notes(series: Series) -> Iterator[str]:
         yield f"Changed without a measurable effect: {', '.join(quiet)}."
     if series.may_be_days:
         yield f"Each run counts, since {series.days} days are too few: what a day has in common shows as a change too."
-    if not series.is_tested:
-        yield "Not tested: too few runs."
 
 
 def _legend(history: History) -> str:
@@ -692,8 +712,8 @@ def _legend(history: History) -> str:
     jobs = "How jobs ended is not recorded, so those that failed count too." if request.jobs else ""
     return (
         "A level is a stretch without a shown change. Changes are found by binary segmentation of ranks, with the "
-        f"p-value of random orders of the same values; each series is tested at {percent(history.level)}, so that at "
-        f"most {percent(request.alpha)} of histories without any change show one. Where there are runs of "
+        f"p-value of random orders of the same values. All histories share {percent(request.alpha)} by their numbers "
+        "of runs: it is at most so likely that any without a change shows one. Where there are runs of "
         f"{2 * LEAST_PART} or more days, each day counts once, with its median: runs of a day have much in common. "
         "With fewer days each run counts, and a difference between days shows as a change. Days that resemble their "
         "neighbours give more false changes. A fact that changed at the same time need not be the cause. Changes have "

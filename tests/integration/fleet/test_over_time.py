@@ -4,7 +4,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -100,7 +100,7 @@ def test_levels_of_unlike_work_have_no_range(tmp_path: Path) -> None:
     assert "1 run of each setting. No throughput is known of mute" in unlike
 
 
-@pytest.mark.parametrize(("programs", "missing"), [("ab", 2), ("abcdef", 3)])
+@pytest.mark.parametrize(("programs", "missing"), [("ab", 3), ("abcdef", 3)])
 def test_of_several_settings_a_history_makes_the_runs_that_the_first_lacks(
     tmp_path: Path, programs: str, missing: int
 ) -> None:
@@ -153,6 +153,62 @@ def test_a_change_has_the_warnings_of_its_own_runs(tmp_path: Path) -> None:
     assert (caveat.code, "during all 16 runs" in caveat.text) == ("foreign_load", True)
 
 
+@pytest.mark.parametrize("loaded", [0, 1, 4])
+def test_load_of_others_that_came_with_a_change_is_named_beside_facts(tmp_path: Path, loaded: int) -> None:
+    with synthetic(tmp_path / "runs.duckdb") as store:
+        node = store.node("ash", "lab", cpu_threads=2)
+        for number in range(16):
+            is_loaded = number < loaded or number >= 8
+            rate = (100.0 if number < 8 else 50.0) + number % 3
+            store.next_run(node, throughput=rate, cpu_percent=100.0 if is_loaded else 20.0)
+        for row in store.rows["process_samples"]:
+            row["cpu_cores"] = 0.4
+        history = study_history(store.ask, HistoryRequest())
+    ((_, _, after),) = history.changes
+    assert after.disturbed == (f"CPU load of others ({loaded} of 8 runs before, 8 of 8 after)",)
+    assert after.disturbed[0] in answer_history(history)
+
+
+def histories_of_settings(path: Path, runs: Mapping[str, int], **request: Any) -> History:
+    """Return histories of one program with as many runs of each setting, in an experiment of the setting's letter."""
+    with synthetic(path) as store:
+        node = store.node("spruce", "lab")
+        for name, number in runs.items():
+            own: dict[str, Any] = {"workload": "tool", "parameters": {}, "command": json.dumps(["tool", name])}
+            for index in range(number):
+                rate = 100.0 + index % 7 + (50.0 if name == "a" and index >= number // 2 else 0.0)
+                store.next_run(node, throughput=rate, experiment=name[0], **own)
+        return study_history(store.ask, HistoryRequest(**request))
+
+
+def test_a_change_stays_when_settings_of_other_numbers_of_runs_come(tmp_path: Path) -> None:
+    six = dict.fromkeys("abcdef", 10)
+    for number, others in enumerate(({}, {"g": 7, "h": 9}, {"b": 20, "c": 20, "d": 30, "g": 10, "h": 10})):
+        history = histories_of_settings(tmp_path / f"{number}.duckdb", {**six, **others})
+        ((series, *_),) = history.changes
+        assert (series.command or ())[1:] == ("a",)
+        assert series.level == pytest.approx(2 / 252, rel=0.1)
+        assert sum(one.level or 0 for one in history.series) == pytest.approx(0.05)
+
+
+def test_a_history_that_is_not_tested_has_the_runs_that_it_needs(tmp_path: Path) -> None:
+    runs = {"b": 20, **dict.fromkeys("acdefgh", 10)}
+    rendered = render(histories_of_settings(tmp_path / "few.duckdb", runs))
+    table = rendered.parts[0]
+    assert isinstance(table, Table)
+    assert [row[-1] for row in table.grid().rows] == ["none shown", *["needs 12 runs"] * 7]
+    assert rendered.text.endswith("One history was tested; to test all 8 takes 12 runs of each.")
+    enough = histories_of_settings(tmp_path / "enough.duckdb", {name: max(12, number) for name, number in runs.items()})
+    assert all(one.is_tested for one in enough.series)
+
+
+def test_a_history_of_an_experiment_leads_to_that_of_all_since_new_runs_are_of_another(tmp_path: Path) -> None:
+    rendered = render(histories_of_settings(tmp_path / "runs.duckdb", {"a1": 7, "a2": 7, "b": 9}, experiment="a"))
+    assert rendered.next == "collector history tool"
+    assert "7 runs of each setting" in rendered.text
+    assert "to test both" in rendered.text
+
+
 @pytest.fixture(scope="module")
 def history(path: Path) -> History:
     with synthetic(path) as store:
@@ -165,7 +221,7 @@ def test_a_change_of_level_is_found_with_the_facts_that_changed_there(history: H
     assert (before.values, after.values) == (DAYS, DAYS)
     assert {release.words for release in after.releases} == {"driver 550 → 580", "reboot"}
     assert after.p_value is not None
-    assert after.p_value <= history.level
+    assert after.p_value <= (series["slowed"].level or 0)
 
 
 def test_facts_that_changed_without_effect_are_listed(history: History) -> None:
@@ -217,7 +273,7 @@ def test_a_history_is_named_by_what_sets_it_apart_from_those_of_other_workloads(
 def test_unchanged_histories_are_named_once_and_lead_to_their_runs(tmp_path: Path) -> None:
     with synthetic(tmp_path / "runs.duckdb") as store:
         node = store.node("spruce", "lab")
-        for number in range(9):
+        for number in range(10):
             store.next_run(node, workload="sleep", parameters={}, command='["sleep", "1"]', throughput=1.0)
             for size in ("32", "128"):
                 command = json.dumps(["python", "train.py", "--batch-size", size, "--lr", size])
