@@ -169,10 +169,12 @@ class History:
 
     @property
     def first_work(self) -> tuple[Series, ...]:
-        """The series of the workload, node and unit of the one that new runs continue."""
-        first = self.continued
-        work = (first.workload, first.node, first.unit)
-        return tuple(one for one in self.series if (one.workload, one.node, one.unit) == work)
+        """The series of the workload, node, platform and unit of the one that new runs continue."""
+
+        def work(one: Series) -> tuple[object, ...]:
+            return one.workload, one.node, one.like.platform, one.unit
+
+        return tuple(one for one in self.series if work(one) == work(self.continued))
 
     @property
     def same_work(self) -> tuple[Series, ...]:
@@ -424,7 +426,9 @@ def _untested(history: History, title: str) -> str:
         places = f"each of {' and '.join(nodes.rsplit(', ', 1))}" if history.same_work[1:] else nodes
         follows.append(f"The next command asks a collector for {counted(missing, 'more run')}{of} on {places}.")
     elif command:
-        follows.append(f"The next command{there} makes {counted(missing, 'more run')}{of}.")
+        several = len({one.like.platform for one in series}) > 1
+        on = f" on {history.continued.like.platform}; other platforms need theirs too" if several else ""
+        follows.append(f"The next command{there} makes {counted(missing, 'more run')}{of}{on}.")
     if history.lacks_runs:
         follows.append("New runs make another experiment; the next command counts the runs of all experiments.")
     takes += " of one setting on one node" + (f" to test {history.every}" if series[1:] else "")

@@ -139,6 +139,17 @@ def test_the_runs_that_a_history_asks_for_are_enough_and_of_every_setting(tmp_pa
     assert [one.is_tested for one in study(rounds).series] == [False, False]
 
 
+def test_the_runs_that_a_history_asks_for_are_of_one_platform_and_it_says_of_which(tmp_path: Path) -> None:
+    with synthetic(tmp_path / "runs.duckdb") as store:
+        for platform in ("px", "py"):
+            node = store.node(os.uname().nodename, platform)
+            for _ in range(4):
+                store.next_run(node, workload="tool", parameters={}, command=json.dumps(["tool"]))
+        rendered = render(study_history(store.ask, HistoryRequest()))
+    assert "--platform px" in (rendered.next or "")
+    assert "6 more runs on px; " in rendered.text
+
+
 def test_a_change_has_the_warnings_of_its_own_runs(tmp_path: Path) -> None:
     with synthetic(tmp_path / "runs.duckdb") as store:
         changed, steady, calm = (store.node(name, "lab", cpu_threads=2) for name in ("changed", "steady", "calm"))
