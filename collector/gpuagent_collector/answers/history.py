@@ -426,8 +426,8 @@ def _untested(history: History, title: str) -> str:
         places = f"each of {' and '.join(nodes.rsplit(', ', 1))}" if history.same_work[1:] else nodes
         follows.append(f"The next command asks a collector for {counted(missing, 'more run')}{of} on {places}.")
     elif command:
-        several = len({one.like.platform for one in series}) > 1
-        on = f" on {history.continued.like.platform}; other platforms need theirs too" if several else ""
+        platform, are_several = history.continued.like.platform, len({one.like.platform for one in series}) > 1
+        on = f" on {platform}; other platforms need theirs too" if are_several else ""
         follows.append(f"The next command{there} makes {counted(missing, 'more run')}{of}{on}.")
     if history.lacks_runs:
         follows.append("New runs make another experiment; the next command counts the runs of all experiments.")

@@ -402,7 +402,7 @@ def test_the_next_command_repeats_what_is_recorded_and_names_the_rest(
     # A history goes on where it was made, a new experiment varies the commands.
     for answered, words in (
         (planned, f"--platform lab {options}--vary lr=0.1,0.2"),
-        (past, f"collector launch --on node=alder --repeat 6 --wait {options}-- "),
+        (past, f"collector launch --on node=alder --repeat 7 --wait {options}-- "),
     ):
         assert answered.next
         assert words in answered.next
@@ -511,7 +511,7 @@ def test_new_runs_continue_the_history_of_one_node(store: SyntheticStore) -> Non
     for hostname, platform in (("elm", "lab"), (os.uname().nodename, "cloud"), (os.uname().nodename, "cloud")):
         store.next_run(store.node(hostname, platform), workload="vgg16")
     past = history.render(history.study_history(store.ask, history.Request()))
-    assert past.next == "gpuagent bench --rounds 7 vgg16 --platform cloud"
+    assert past.next == "gpuagent bench --rounds 8 vgg16 --platform cloud"
 
 
 @pytest.mark.parametrize("other", ["lab", os.uname().nodename])
