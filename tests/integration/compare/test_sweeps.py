@@ -548,7 +548,7 @@ def test_new_runs_of_other_nodes_are_launched_there(store: SyntheticStore) -> No
             store.next_run(node, workload="vgg16", throughput=1000.0 + number, limits="cpus=2 cpus=4@60s")
     there = "collector launch vgg16 --on node=elm --on node=oak --all --repeat"
     past = history.render(history.study_history(store.ask, history.Request()))
-    assert past.next == f"{there} 6 --cpus 2 --wait"
+    assert past.next == f"{there} 7 --cpus 2 --wait"
     planned = plan.render(plan_repeats(store.ask, Question(effects=(0.01,))))
     everywhere = "collector launch vgg16 --on node=ash --on node=elm --on node=oak --all --repeat 4 --cpus 2 --wait"
     assert planned.next == everywhere
