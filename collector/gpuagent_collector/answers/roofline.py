@@ -31,7 +31,7 @@ from gpuagent_collector.answers.roofline_points import (
     settings_of,
 )
 from gpuagent_collector.choices import PartKind
-from gpuagent_collector.metrics.bounds import UNIT_PERCENT, is_traced
+from gpuagent_collector.metrics.bounds import TIME_PERCENT, UNIT_PERCENT, is_traced
 from gpuagent_collector.present.answer import Answer, Caveat, Legend, Part, Section, caveat_sections, in_short
 from gpuagent_collector.present.human import in_unit, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
@@ -361,9 +361,6 @@ def _count(names: Iterable[str]) -> str:
 # The tables have the others.
 _SPOKEN_POINTS, _FIRST_POINTS = 3, 2
 
-# From here on the answer mentions idle time: then neither roof bounds the step.
-_OFTEN_IDLE_PERCENT = 20
-
 
 def answer(study: Study, *, most: int = _SPOKEN_POINTS) -> str:
     """Return the performance of the first points."""
@@ -384,8 +381,8 @@ def answer(study: Study, *, most: int = _SPOKEN_POINTS) -> str:
 
 
 def _describe_limit(point: Point) -> str:
-    """Return what limits a point. Below 60 % of a roof, as for Nsight Compute, that roof does not."""
-    if point.busy_percent is not None and 100 - point.busy_percent >= _OFTEN_IDLE_PERCENT:
+    """Return what limits a point, from the shares on that `recommend` takes."""
+    if point.busy_percent is not None and 100 - point.busy_percent >= TIME_PERCENT:
         share = significant(100 - point.busy_percent)
         return f"its GPU was idle for {share} % of a step, so launches or input limit it before any roof"
     shares = next((each for each in (point.measured, point.datasheet) if each.roof_percent is not None), None)
@@ -447,6 +444,12 @@ def render(study: Study) -> Answer:
             }
         )
         tables.append(table)
+        workloads = {point.run.workload for point in roofline.points}
+        if len(workloads) == 1 and roofline.points[1:]:
+            # The sentences name it.
+            name = f"{workloads.pop()} "
+            rows = [replace(each, brief_label=each.brief_label.removeprefix(name)) for each in roofline.points]
+            table = replace(table, rows=rows)
         if not any(point.intensity for point in roofline.points):
             table = replace(table, columns=(*_POINTS, _OF_PEAK))
         sections.append(_section(roofline, table))
@@ -550,7 +553,7 @@ def _of_source(source: str) -> Iterator[Column]:
 # A row for each point, for people and for programs.
 _POINTS = (
     Column("mark", "", left=True),
-    Column(None, "runs of", "label", left=True),
+    Column(None, "runs of", "brief_label", left=True),
     *(Column(name, value=f"run.{name}") for name in ("workload", "side", *_PLACE)),
     *map(Column, ("device", "parameters", "part")),
     Column("n", "n", lambda point: len(point.trials)),

@@ -490,7 +490,8 @@ def _overall_sentence(comparison: Comparison, overall: Overall) -> str:
         statement = f"the runs are too few to show any difference in {title} {between}"
         evidence, counts = f"ratio {ratio(shift.estimate)}", runs
     elif is_far_apart:
-        statement = f"{title} is {_range(tests, metric)} {this} compared with {facet.name_side(overall.baseline)}"
+        shown = _range(tests, metric) if tests[2:] else _say_both(comparison, tests, metric)
+        statement = f"{title} {this} compared with {facet.name_side(overall.baseline)} is {shown}"
     elif is_shown:
         statement = f"{title} is {how} {this} {_than(how)} {that}"
     else:
@@ -511,6 +512,18 @@ def _weigh(overall: Overall, verdicts: Collection[Verdict], runs: str) -> tuple[
         return Verdict.DIFFERS in verdicts, evidence
     ends = f"{percent(1 - mean.alpha)} interval {ratio(mean.low)} to {ratio(mean.high)}"
     return not mean.low <= 1 <= mean.high, f"{evidence}, {ends}"
+
+
+def _say_both(comparison: Comparison, tests: Sequence[Test], metric: Metric) -> str:
+    """Return two differences in one direction, each with its block, and costs with their medians."""
+    said: list[str] = []
+    for test in tests:
+        how = _how_much(test, replace(metric, better=None) if said else metric)
+        (name,) = _name_blocks([test.block], comparison.layout)
+        write = notation([test.other.median, test.baseline.median], test.unit)
+        medians = f" ({write.write_bare(test.other.median)} against {write.write(test.baseline.median)})"
+        said.append(f"{how} for {name}{medians if metric.group == 'Cost' else ''}")
+    return ", ".join(said)
 
 
 def _range(tests: Sequence[Test], metric: Metric) -> str:

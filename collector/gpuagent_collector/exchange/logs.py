@@ -55,7 +55,7 @@ SYSTEM_PREFIX, FIGURE_PREFIX = "system/", "figure/"
 
 # Clocks of the program and of its node are the same; some logs have whole seconds.
 _SLACK = timedelta(seconds=2)
-# Lower times, before 1980, count from the start of something else.
+# Lower times, before 1980, count from the start of something in the run.
 _FIRST_UNIX_SECONDS = 10 * 365.25 * 86_400
 
 # The last value of the first that a log has is the run's result, as of printed lines; a share is no percentage.
@@ -303,11 +303,12 @@ def import_log(path: Path, run_id: str, store: Store, items_per_step: float | No
     if known:
         raise MisuseError(f"run {run_id} has {known:,} steps already")
     times = [step.unix_seconds for step in steps.values() if step.unix_seconds is not None]
-    if times and max(times) < _FIRST_UNIX_SECONDS:
-        raise MisuseError(
-            f"the times of the log, up to {max(times):g} s, are no Unix times; leave their column out: steps then "
-            "have no durations"
-        )
+    is_elapsed = bool(times) and max(times) < _FIRST_UNIX_SECONDS
+    if is_elapsed:
+        began = started_at.replace(tzinfo=timezone.utc).timestamp()
+        for step in steps.values():
+            step.unix_seconds = None if step.unix_seconds is None else began + step.unix_seconds
+        times = [began + time for time in times]
     if times and not (started_at - _SLACK <= _utc(min(times)) and _utc(max(times)) <= ended_at + _SLACK):
         own = [row[0] for row in ended if row[1] - _SLACK <= _utc(min(times)) and _utc(max(times)) <= row[2] + _SLACK]
         raise MisuseError(
@@ -315,7 +316,7 @@ def import_log(path: Path, run_id: str, store: Store, items_per_step: float | No
             f"{ended_at:%T} UTC; {f'it fits {own[0]}' if len(own) == 1 else 'name its own run'}"
         )
     common = {"session_id": session_id, "node_id": node_id, "run_id": run_id, "rank": 0}
-    tables = _tables(steps, items_per_step)
+    tables = _tables(steps, items_per_step, has_places=not is_elapsed)
     tables["results"] += _last_values(steps, ended_at)
     with store.transaction() as writing:
         for table, rows in tables.items():
@@ -327,6 +328,8 @@ def import_log(path: Path, run_id: str, store: Store, items_per_step: float | No
     names = [row["name"] for row in tables["run_events"] if row["event"] == "metric"]
     metrics = ", ".join(dict.fromkeys(names)) if len(set(names)) < 4 else "metrics"
     untimed = "" if times else "; the log has no times, so steps have no durations"
+    if is_elapsed:
+        untimed = "; its times are elapsed seconds, so steps have durations, but no measured phase"
     stored = f"{counted(len(steps), 'step')} and {counted(len(names), 'value')} of {metrics}"
     return f"{stored} stored for run {run_id}{untimed}"
 
@@ -338,8 +341,13 @@ FROM runs WHERE run_id = ?"""
 _ENDED = "SELECT run_id, started_at, ended_at FROM runs WHERE started_at IS NOT NULL AND ended_at IS NOT NULL"
 
 
-def _tables(steps: Mapping[int, LoggedStep], items_per_step: float | None) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of each table; those of steps without a time have none either, and count in no duration."""
+def _tables(
+    steps: Mapping[int, LoggedStep], items_per_step: float | None, *, has_places: bool
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of each table; those of steps without a time have none either, and count in no duration.
+
+    Without `has_places` only the differences of the times are known, so there is no measured phase.
+    """
     when = {number: _utc(step.unix_seconds) for number, step in steps.items() if step.unix_seconds}
     seconds: dict[int, float] = {}
     for (before, one), (number, other) in pairwise(steps.items()):
@@ -358,7 +366,7 @@ def _tables(steps: Mapping[int, LoggedStep], items_per_step: float | None) -> di
             rows["run_events"].append({"time": when.get(number), "event": "metric", "name": name, "detail": detail})
     if timed:
         began, ended = min(when.values()), max(when.values())
-        ends = (("measure", began), ("teardown", ended))
+        ends = (("measure", began), ("teardown", ended)) if has_places else ()
         rows["run_events"] += [{"time": time, "event": "phase", "name": name, "detail": None} for name, time in ends]
         taken = sum(counts[number] for number in timed)
         rate = taken / sum(counts[number] * seconds[number] for number in timed)

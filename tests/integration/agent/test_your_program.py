@@ -5,6 +5,8 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.servers import ForkingNode, Node, until
 
 PROGRAM = """
@@ -36,14 +38,15 @@ def test_what_a_program_prints_becomes_its_throughput_and_its_loss(sharing: Node
     assert "fewer than three" in done.stderr
 
 
-def test_the_log_of_a_run_becomes_its_steps(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_elapsed", [False, True])
+def test_the_log_of_a_run_becomes_its_steps(tmp_path: Path, is_elapsed: bool) -> None:
     with ForkingNode(tmp_path) as node:
         node.serve()
         node.run("gpuagent", "run", "--", "sleep", "1")
         (run,) = node.ask("SELECT run_id, epoch(started_at) AS started FROM runs")
         node.close()
-        starts = {"late.csv": run["started"] + 10, "elapsed.csv": 0.0, "history.csv": run["started"]}
-        for name, started in starts.items():
+        begin = 0.0 if is_elapsed else run["started"]
+        for name, started in (("late.csv", begin + 10), ("history.csv", begin)):
             with (tmp_path / name).open("w", newline="") as file:
                 writer = csv.writer(file)
                 writer.writerow(["_step", "_timestamp", "train/loss", "note"])
@@ -51,8 +54,6 @@ def test_the_log_of_a_run_becomes_its_steps(tmp_path: Path) -> None:
         command = ("import", "--store", str(node.store), "--run")
         late = node.collector(*command, run["run_id"], "late.csv", code=2)
         assert "its own run" in late.stderr
-        elapsed = node.collector(*command, run["run_id"], "elapsed.csv", code=2)
-        assert "no Unix times" in elapsed.stderr
         done = node.collector(*command, run["run_id"], "history.csv", "--items-per-step", "2")
         assert "10 steps and 10 values of train/loss" in done.stdout
         again = node.collector(*command, run["run_id"], "history.csv", code=2)
@@ -62,3 +63,7 @@ def test_the_log_of_a_run_becomes_its_steps(tmp_path: Path) -> None:
         sql = "SELECT round(value, 3) AS value FROM metrics WHERE metric IN ('throughput', 'loss') ORDER BY metric"
         found = node.collector("query", "sql", sql, "--store", str(node.store), "--format", "csv")
         assert list(map(float, found.stdout.split()[1:])) == [0.011, 200]
+        phases = node.collector(
+            "query", "sql", "SELECT name FROM run_events WHERE event = 'phase'", "--store", str(node.store)
+        )
+        assert ("measure" in phases.stdout) is not is_elapsed

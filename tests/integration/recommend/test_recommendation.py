@@ -224,7 +224,7 @@ def test_other_facets_can_be_chosen_from(store: SyntheticStore) -> None:
     assert answer(found).startswith("mnist is fastest in bare")
 
 
-def test_unknown_figures_cannot_be_weighed_and_prices_of_one_side_only_make_a_warning(store: SyntheticStore) -> None:
+def test_unknown_figures_cannot_be_weighed_and_prices_of_one_side_only_are_named(store: SyntheticStore) -> None:
     alternate(store)
     prices = parse_prices(b"- {platform: alder, currency: USD, instance_hour: 1}", "p.yaml")
     others = parse_prices(b"- {platform: cedar, currency: USD, instance_hour: 1}", "p.yaml")
@@ -237,7 +237,7 @@ def test_unknown_figures_cannot_be_weighed_and_prices_of_one_side_only_make_a_wa
     ):
         with pytest.raises(GpuAgentError, match=message):
             recommended(store, {weighed: 1.0}, prices=known)
-    assert "unpriced" in {caveat.code for caveat in recommended(store, prices=prices).caveats}
+    assert "p.yaml has no entry for the platform birch" in render(recommended(store, prices=prices)).text
 
 
 def test_the_cores_of_a_run_on_two_nodes_are_those_of_both(store: SyntheticStore) -> None:
