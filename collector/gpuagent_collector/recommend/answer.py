@@ -27,7 +27,7 @@ from gpuagent_collector.compare.values import ALONE
 from gpuagent_collector.errors import OneSideError
 from gpuagent_collector.metrics import Better
 from gpuagent_collector.metrics.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PERCENT, Bound, Limit
-from gpuagent_collector.present.answer import Answer, Legend, Part, Section, add_sentence, join_sentences
+from gpuagent_collector.present.answer import Answer, Caveat, Legend, Part, Section, add_sentence, join_sentences
 from gpuagent_collector.present.human import in_unit, notation, per, ratio, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.present.terminal import table_width
@@ -108,6 +108,13 @@ def _say_unpriced(recommendation: Recommendation) -> list[str]:
     request, reason = recommendation.request, why_unpriced(recommendation.facts)
     is_asked = request.prices and request.weights is None and "cost" not in recommendation.weights
     return [f"Cost is not compared: {reason}."] if is_asked and reason else []
+
+
+def _find_unsaid(recommendation: Recommendation) -> list[Caveat]:
+    """Return the warnings without that of a price whose absence the answer says, with its only reason."""
+    request, reasons = recommendation.request, set(recommendation.facts.unpriced.values())
+    is_said = len(reasons) == 1 and (request.weights is None or "cost" in request.weights)
+    return [caveat for caveat in recommendation.caveats if caveat.code != "unpriced" or not is_said]
 
 
 def _find_unranked(recommendation: Recommendation) -> list[Standing]:
@@ -469,7 +476,7 @@ def render(recommendation: Recommendation) -> Answer:
             *sections,
             Section("Bottlenecks", [*bounds, bounds_legend()], is_detail=True),
         ],
-        caveats=recommendation.caveats,
+        caveats=_find_unsaid(recommendation),
         next=_next(recommendation),
         more="what bounds each side",
         facts={

@@ -105,9 +105,7 @@ def _roof_percents(trials: Sequence[Trial], ceilings: Iterable[Trial]) -> tuple[
 
 def find_caveats(tests: Comparison, layout: Layout, rankings: Sequence[Ranking]) -> tuple[Caveat, ...]:
     """Return the warnings of the comparison of the same runs, and that some of them are not ranked."""
-    # The answer says the only reason for want of a price.
-    said = {*_OF_METRICS, *(["unpriced"] if len(set(tests.facts.unpriced.values())) == 1 else [])}
-    of_comparison = [caveat for caveat in tests.caveats if caveat.code not in said]
+    of_comparison = [caveat for caveat in tests.caveats if caveat.code not in _OF_METRICS]
     found = []
     ranked = [ranking.block for ranking in rankings]
     others = [tell_apart(block, layout.blocks) for block in layout.blocks if block not in ranked]

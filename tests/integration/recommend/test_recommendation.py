@@ -237,7 +237,10 @@ def test_unknown_figures_cannot_be_weighed_and_prices_of_one_side_only_are_named
     ):
         with pytest.raises(GpuAgentError, match=message):
             recommended(store, {weighed: 1.0}, prices=known)
-    assert "p.yaml has no entry for the platform birch" in render(recommended(store, prices=prices)).text
+    for weights, is_said in ((TIME, False), (None, True)):
+        rendered = render(recommended(store, weights, prices=prices))
+        assert ("p.yaml has no entry for the platform birch" in rendered.text) is is_said
+        assert ("unpriced" in {caveat.code for caveat in rendered.caveats}) is not is_said
 
 
 def test_the_cores_of_a_run_on_two_nodes_are_those_of_both(store: SyntheticStore) -> None:
