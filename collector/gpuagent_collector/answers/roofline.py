@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, repeat
+from math import ceil
 from string import ascii_letters
 from typing import Any
 
 from gpuagent_collector.answers.roofline_points import (
+    LEAST_SECONDS,
     NEARNESS,
     NO_ROOFS,
     Ceilings,
@@ -31,7 +33,7 @@ from gpuagent_collector.answers.roofline_points import (
     settings_of,
 )
 from gpuagent_collector.choices import PartKind
-from gpuagent_collector.metrics.bounds import TIME_PERCENT, UNIT_PERCENT, is_traced
+from gpuagent_collector.metrics.bounds import TIME_PERCENT, UNIT_PERCENT, find_traced
 from gpuagent_collector.present.answer import Answer, Caveat, Legend, Part, Section, caveat_sections, in_short
 from gpuagent_collector.present.human import in_unit, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
@@ -334,12 +336,13 @@ def _of_runs(study: Study) -> Iterator[Caveat]:
     points = [point for roofline in study.rooflines for point in roofline.points]
     short = sum(trial.is_short for point in points for trial in point.trials)
     if short:
+        seconds = min(point.seconds for point in points if any(trial.is_short for trial in point.trials))
         are_needed = any(point.traffic_by is None and _is_sampled_briefly(point) for point in points)
         unused = ", and the sampled bytes are not used" if are_needed else ""
         yield Caveat(
             code="measure_short",
             text=f"{counted(short, 'run')} measured for less than 10 s: times depend on chance{unused}",
-            remedy="run more steps",
+            remedy=f"run more steps, at least {ceil(LEAST_SECONDS / seconds):,}",
         )
     if study.without_figures:
         yield Caveat(
@@ -491,11 +494,11 @@ def _next(study: Study) -> str:
 
 
 def _next_of_workload(point: Point) -> str:
-    """Return the command that shows the kernels of a workload that no roof limits, or what limits it."""
-    roof = point.measured.roof_percent or point.datasheet.roof_percent or _of_peak(point) or 0.0
-    if roof < UNIT_PERCENT and any(is_traced(trial.metrics) for trial in point.trials):
-        return write_command("profile", {}, point.run.workload)
-    return write_command("recommend", {"--all": ""}, point.run.workload)
+    """Return the command that shows the kernels of a point's newest run, or what limits its workload."""
+    traced = find_traced({trial.run.run_id: trial.metrics for trial in point.trials})
+    if traced:
+        return write_command("profile", {}, traced)
+    return write_command("recommend", {"--experiment": point.run.experiment, "--all": ""}, point.run.workload)
 
 
 def _section(roofline: Roofline, table: Table) -> Section:

@@ -47,7 +47,7 @@ class Trial:
 # Where known, in a run's figures, as its maker states it.
 _BANDWIDTH = "datasheet_dram_bytes_per_second"
 # The memory is sampled once a second, so the samples of a shorter measured phase depend on chance.
-_LEAST_SECONDS = 10
+LEAST_SECONDS = 10
 
 
 def load_trials(ask: Ask, runs: Iterable[Run], facts: Facts) -> list[Trial]:
@@ -68,7 +68,7 @@ def load_trials(ask: Ask, runs: Iterable[Run], facts: Facts) -> list[Trial]:
                 metrics=facts.metrics.get(run_id, {}),
                 texts=texts,
                 is_short=run_id in facts.short
-                or facts.metrics.get(run_id, {}).get("measure_seconds", _LEAST_SECONDS) < _LEAST_SECONDS,
+                or facts.metrics.get(run_id, {}).get("measure_seconds", LEAST_SECONDS) < LEAST_SECONDS,
             )
         )
     # Workloads report the bandwidth of a device, and programs of the user's own do not.

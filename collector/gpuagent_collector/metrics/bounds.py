@@ -146,9 +146,10 @@ def _above(limit: Limit, sign: str, percent: float | None, threshold_percent: fl
     )
 
 
-def is_traced(metrics: Metrics) -> bool:
-    """Return whether the kernels or operators of a run are known."""
-    return not metrics.keys().isdisjoint(("kernel_seconds_per_step", "operator_cpu_seconds_per_step"))
+def find_traced(metrics: Mapping[str, Metrics]) -> str | None:
+    """Return the last of runs, by their identities, whose kernels or operators are known; None: there is none."""
+    known = ("kernel_seconds_per_step", "operator_cpu_seconds_per_step")
+    return next((run for run in reversed(metrics) if not metrics[run].keys().isdisjoint(known)), None)
 
 
 def _idle_percent(metrics: Metrics) -> float | None:

@@ -96,7 +96,7 @@ def answer(recommendation: Recommendation, *, most: int = _SPOKEN_RANKINGS) -> s
         # One reason is enough for the first screen, and an unknown one is none.
         is_known = any(one.shown or one.idle_percent is not None for one in reasons)
         if most > 1 or (is_known and not because):
-            sentences += why(reasons, ranking.block.workload, layout.facet)
+            sentences += why(reasons, layout.facet)
     more = len(recommendation.rankings) - most
     if more > 0 and not by_setting:
         sentences.append(f"{counted(more, 'more setting')} can be seen with --all.")
@@ -371,9 +371,9 @@ def _listed(behind: Sequence[Standing], verbs: _Verbs, layout: Layout) -> str:
     return ", ".join([*listed, *([f"{rest} more after them"] if rest else [])])
 
 
-def why(reasons: Sequence[Reasons], workload: str, facet: Facet) -> list[str]:
+def why(reasons: Sequence[Reasons], facet: Facet) -> list[str]:
     """Return the bottleneck on each side, of the GPU at least whether it works or waits, and where neither is known."""
-    shown, silent, waiting, busy = [], [], [], []
+    shown, silent, waiting, busy, traced = [], [], [], [], []
     for one in reasons:
         where = facet.where(one.side)
         bounds = [
@@ -382,12 +382,15 @@ def why(reasons: Sequence[Reasons], workload: str, facet: Facet) -> list[str]:
         ]
         if bounds:
             shown.append(f"{join_words(bounds)} {where}")
-        elif one.idle_percent is not None and one.idle_percent >= TIME_PERCENT:
+            continue
+        if one.idle_percent is not None and one.idle_percent >= TIME_PERCENT:
             waiting.append(f"{significant(one.idle_percent)} % {where}".rstrip())
         elif one.idle_percent is not None and one.are_units_known:
             busy.append(f"{significant(100 - one.idle_percent)} % {where}".rstrip())
         else:
             silent.append(facet.name_side(one.side))
+            continue
+        traced += [one.traced] if one.traced else []
     said = [f"The bottleneck is {join_words(shown)}."] if shown else []
     if waiting:
         # Samples do not show for what: the program may copy, save or compute on the CPU.
@@ -396,9 +399,9 @@ def why(reasons: Sequence[Reasons], workload: str, facet: Facet) -> list[str]:
         least = significant(UNIT_PERCENT, 2)
         said.append(f"The GPU is busy ({first_few(busy)}), though computing and memory are below {least} %.")
     if waiting or busy:
-        is_traced = any(one.is_traced for one in reasons)
-        has_more = f"`{write_command('profile', {}, workload)}` has" if is_traced else "A profiler's trace would have"
-        said.append(f"{has_more} its kernels and operators{'' if is_traced else ' (docs/your-program.md)'}.")
+        # Two runs are compared.
+        has_more = f"`{write_command('profile', {}, *traced[:2])}` has" if traced else "A profiler's trace would have"
+        said.append(f"{has_more} its kernels and operators{'' if traced else ' (docs/your-program.md)'}.")
     if silent:
         where = f" {facet.preposition} {join_words(silent, 'or')}" if said else ""
         said.append(f"The bottleneck could not be determined{where}.")
@@ -432,7 +435,7 @@ def describe_side(ask: Ask, found: comparison.Comparison) -> Answer:
     side = layout.facet.where(layout.sides[0])
     bounds: list[Part] = [bounds_table([one for of_block in reasons for one in of_block]), bounds_legend()]
     said = f"All runs are {side}, so there is nothing to choose between."
-    described, bottleneck = comparing.render(found), why(reasons[0], layout.blocks[0].workload, layout.facet)
+    described, bottleneck = comparing.render(found), why(reasons[0], layout.facet)
     text = " ".join([described.text.removesuffix(ALONE).rstrip(), said, *bottleneck])
     return replace(described, text=text, short=text, sections=[Section("Bottlenecks", bounds, is_detail=True)])
 

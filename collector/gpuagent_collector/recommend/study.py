@@ -10,7 +10,7 @@ from gpuagent_collector.compare.comparison import Comparison, compare, find_best
 from gpuagent_collector.compare.comparison import Request as CompareRequest
 from gpuagent_collector.compare.figures import Test
 from gpuagent_collector.errors import OneSideError
-from gpuagent_collector.metrics.bounds import Bound, Limit, Surroundings, find_bounds, is_traced
+from gpuagent_collector.metrics.bounds import Bound, Limit, Surroundings, find_bounds, find_traced
 from gpuagent_collector.metrics.result import SERVING
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.prices.price import Prices
@@ -34,12 +34,12 @@ class Reasons:
     """The known figures of each limit on one side of a block.
 
     Attributes:
-        is_traced: whether its runs have kernels or operators.
+        traced: its last run that has kernels or operators; None: there is none.
     """
 
     side: str
     bounds: tuple[Bound, ...]
-    is_traced: bool = False
+    traced: str | None = None
 
     @property
     def idle_percent(self) -> float | None:
@@ -83,9 +83,9 @@ def find_reasons(ask: Ask, facet: Facet, blocks: Sequence[Block], facts: Facts) 
                 compute_roof_percent=compute,
                 memory_roof_percent=memory,
             )
-            metrics = facts.medians(cell.runs)
-            bounds = find_bounds(metrics, surroundings)
-            reasons.append(Reasons(side=cell.side, bounds=bounds, is_traced=is_traced(metrics)))
+            bounds = find_bounds(facts.medians(cell.runs), surroundings)
+            traced = find_traced({run.run_id: facts.metrics.get(run.run_id, {}) for run in cell.runs})
+            reasons.append(Reasons(side=cell.side, bounds=bounds, traced=traced))
         found.append(tuple(reasons))
     return found
 

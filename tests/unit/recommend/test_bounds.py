@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuagent_collector.metrics.bounds import Limit, Surroundings, find_bounds, is_traced
+from gpuagent_collector.metrics.bounds import Limit, Surroundings, find_bounds, find_traced
 from gpuagent_collector.recommend.answer import why
 from gpuagent_collector.recommend.study import Reasons
 from gpuagent_collector.runs.facets import find_facet
@@ -126,14 +126,14 @@ def test_what_the_gpu_does_is_named_where_no_bottleneck_is_shown() -> None:
     sides["d"] = {"gpus": 1, "gpu_utilization_percent": 70, "data_wait_percent": 0}
     sides["e"] = {**sides["d"], **units}
     reasons = [
-        Reasons(side=side, bounds=find_bounds(metrics, NOWHERE), is_traced=is_traced(metrics))
+        Reasons(side=side, bounds=find_bounds(metrics, NOWHERE), traced=find_traced({f"run-{side}": metrics}))
         for side, metrics in sides.items()
     ]
-    bottleneck, waiting, busy, profile, unknown = why(reasons, "train", find_facet("platform"))
+    bottleneck, waiting, busy, profile, unknown = why(reasons, find_facet("platform"))
     assert "data (75 %) on a and data (65 %) on c" in bottleneck
     assert "(70 % on b)" in waiting
     assert "(70 % on e)" in busy
-    assert "`collector profile train`" in profile
+    assert "`collector profile run-e`" in profile
     assert "on d" in unknown
-    (profile,) = [said for said in why(reasons[:4], "train", find_facet("platform")) if "kernels" in said]
+    (profile,) = [said for said in why(reasons[:4], find_facet("platform")) if "kernels" in said]
     assert "docs/your-program.md" in profile
