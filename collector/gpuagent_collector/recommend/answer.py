@@ -385,8 +385,8 @@ def why(reasons: Sequence[Reasons], facet: Facet) -> list[str]:
             continue
         if one.idle_percent is not None and one.idle_percent >= TIME_PERCENT:
             waiting.append(f"{significant(one.idle_percent)} % {where}".rstrip())
-        elif one.idle_percent is not None and one.are_units_known:
-            busy.append(f"{significant(100 - one.idle_percent)} % {where}".rstrip())
+        elif one.busy_percent is not None and one.are_units_known:
+            busy.append(f"{significant(one.busy_percent)} % {where}".rstrip())
         else:
             silent.append(facet.name_side(one.side))
             continue

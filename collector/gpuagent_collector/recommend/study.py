@@ -44,14 +44,22 @@ class Reasons:
     @property
     def idle_percent(self) -> float | None:
         """The share of time in which the GPU had no work, less known waits for data; None: unknown, or no GPU."""
-        (launch,) = (bound for bound in self.bounds if bound.limit is Limit.LAUNCH)
+        launch = self._find(Limit.LAUNCH)
         return launch.idle_percent if launch.percent is None else launch.percent
+
+    @property
+    def busy_percent(self) -> float | None:
+        """The share of time in which the GPU had work; None: unknown, or no GPU."""
+        waits = self._find(Limit.DATA).percent or 0.0
+        return None if self.idle_percent is None else 100 - self.idle_percent - waits
 
     @property
     def are_units_known(self) -> bool:
         """Return whether the use of the device's arithmetic and of its memory is known."""
-        units = (Limit.COMPUTE, Limit.MEMORY)
-        return all(bound.percent is not None for bound in self.bounds if bound.limit in units)
+        return all(self._find(unit).percent is not None for unit in (Limit.COMPUTE, Limit.MEMORY))
+
+    def _find(self, limit: Limit) -> Bound:
+        return next(bound for bound in self.bounds if bound.limit is limit)
 
     @property
     def shown(self) -> tuple[Bound, ...]:

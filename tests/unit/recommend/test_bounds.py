@@ -124,7 +124,7 @@ def test_what_the_gpu_does_is_named_where_no_bottleneck_is_shown() -> None:
     }
     units = {"mfu_percent": 30, "dram_active_percent": 20, "kernel_seconds_per_step": 0.1}
     sides["d"] = {"gpus": 1, "gpu_utilization_percent": 70, "data_wait_percent": 0}
-    sides["e"] = {**sides["d"], **units}
+    sides["e"] = {**sides["d"], **units, "data_wait_percent": 20}
     reasons = [
         Reasons(side=side, bounds=find_bounds(metrics, NOWHERE), traced=find_traced({f"run-{side}": metrics}))
         for side, metrics in sides.items()
