@@ -263,7 +263,8 @@ def _find_because(ranking: Ranking, facts: Facts, weights: Mapping[str, float]) 
     behind = next((standing for standing in ranking.standings if standing.is_behind), None)
     if behind is None or behind.judgement is None or len(weights) > 1:
         return None
-    sides = ranking.reference, behind.side
+    # The others too: steps that differ in their items make all times those of items.
+    sides = dict.fromkeys((ranking.reference, behind.side, *(cell.side for cell in ranking.block.cells)))
     block = replace(ranking.block, cells=tuple(map(ranking.block.cell, sides)))
     criterion = next(one for one in ranking.criteria if one.name in weights)
     alpha = behind.judgement.shift.alpha

@@ -243,3 +243,15 @@ def test_a_side_of_lower_median_that_no_test_puts_before_the_baseline_is_compare
     (table,) = (part for part in render(found).parts if isinstance(part, Table))
     assert [row[-1] for row in table.grid().rows] == ["~", "baseline", "differs"]
     assert "Compared with --level 1, --level 9 takes 1.9" in answer(found)
+
+
+def test_times_are_of_items_where_steps_of_a_third_side_have_other_numbers_of_them(store: SyntheticStore) -> None:
+    node = store.node("alder", "lab")
+    for repeat, (size, level) in product(range(1, 8), product(("64", "32"), "19")):
+        seconds = (3.0 if size == "32" else 1.0) * (2.0 if level == "9" else 1.0) * (1 + repeat / 1000) / 100
+        run_program(store, node, seconds, "--size", size, "--level", level, repeat=repeat, sampled=True)
+        if size == "32":
+            for row in store.rows["steps"][-10:]:
+                row["wall_seconds"] /= 2
+    found, _ = both(store, "command")
+    assert [because and because.of for because in found.because] == ["item"]
