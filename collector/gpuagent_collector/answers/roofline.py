@@ -387,7 +387,7 @@ def _describe_limit(point: Point) -> str:
     """Return what limits a point, from the shares on that `recommend` takes."""
     if point.busy_percent is not None and 100 - point.busy_percent >= TIME_PERCENT:
         share = significant(100 - point.busy_percent)
-        return f"its GPU was idle for {share} % of a step, so launches or input limit it before any roof"
+        return f"its GPU was idle for {share} % of the time, so its host limits it before any roof"
     shares = next((each for each in (point.measured, point.datasheet) if each.roof_percent is not None), None)
     if shares is None or shares.roof_percent is None:
         # Whatever the bytes, the roof is no higher than the peak.
@@ -398,7 +398,7 @@ def _describe_limit(point: Point) -> str:
     if point.traffic_by is Traffic.LEAST:
         return "no roof is shown to limit it"
     if point.busy_percent is not None:
-        busy = f"its GPU was busy for {significant(point.busy_percent)} % of a step"
+        busy = f"its GPU was busy for {significant(point.busy_percent)} % of the time"
         return f"{busy}, so its kernels limit it, not a roof"
     return "too little for that to limit it"
 
