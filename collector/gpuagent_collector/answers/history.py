@@ -210,9 +210,9 @@ def study_history(ask: Ask, request: Request) -> History:
             place = run.platform if request.jobs else run.nodes
             groups[like_key(run, "image"), place, facts.unit([run], metric)].append(run)
     valued = [(members, *_values(members, facts, name)) for members in groups.values()]
-    sizes = [len(values) for _, _, values, _, _ in valued]
+    sizes = [len(values) for _, _, values, _ in valued]
     series = [
-        _make_series(*of_one, states, facts, level, facts.unit(of_one[0], metric))
+        _make_series(*of_one, level, states, facts, metric)
         for of_one, level in zip(valued, share_level(sizes, request.alpha), strict=True)
     ]
     changed = {run_id for one in series if one.levels[1:] for run_id in one.run_ids}
@@ -241,8 +241,8 @@ def study_history(ask: Ask, request: Request) -> History:
     return replace(history, recorded=recorded)
 
 
-def _values(runs: Sequence[Run], facts: Facts, metric: str) -> tuple[list[int], list[float], list[float], bool]:
-    """Return the index of the first run of each value, the values, the runs' figures, and whether a value is a day's.
+def _values(runs: Sequence[Run], facts: Facts, metric: str) -> tuple[list[int], list[float], bool]:
+    """Return the index of the first run of each value, the values, and whether each is the median of a day.
 
     Runs of one day have much in common: where there are enough days, each of them counts once.
     """
@@ -253,20 +253,19 @@ def _values(runs: Sequence[Run], facts: Facts, metric: str) -> tuple[list[int], 
     figures = facts.values(runs, metric)
     if len(days) >= 2 * LEAST_PART:
         starts = [members[0] for members in days.values()]
-        return starts, [median(figures[index] for index in members) for members in days.values()], figures, True
-    return list(range(len(runs))), figures, figures, False
+        return starts, [median(figures[index] for index in members) for members in days.values()], True
+    return list(range(len(runs))), figures, False
 
 
 def _make_series(
     runs: Sequence[Run],
     starts: Sequence[int],
     values: Sequence[float],
-    figures: Sequence[float],
     is_daily: bool,
+    level: float | None,
     states: States,
     facts: Facts,
-    level: float | None,
-    unit: str,
+    metric: Metric,
 ) -> Series:
     changes = find_changes(values, alpha=level) if level else []
     ends = [*(change.index for change in changes), len(values)]
@@ -293,7 +292,7 @@ def _make_series(
                 values=end - start,
                 runs=last - first + 1,
                 lowest=min(values[start:end]),
-                median=median(figures[starts[start] : last + 1]),
+                median=median(facts.values(runs[first : last + 1], metric.name)),
                 highest=max(values[start:end]),
                 p_value=p_value,
                 releases=tuple(there),
@@ -316,7 +315,7 @@ def _make_series(
         days=len({time.date() for time in times}),
         nodes=nodes,
         level=level,
-        unit=unit,
+        unit=facts.unit(runs, metric),
     )
 
 
@@ -363,7 +362,7 @@ def _changes(history: History) -> str:
 
 def _needs(history: History, series: Series) -> str:
     """Return how many runs such a series needs to be tested, whichever of the others have as many by then."""
-    return f"{history.least} {'jobs' if history.request.jobs and not series.is_daily else _counted(series)}"
+    return f"{history.least} {_counted(series)}"
 
 
 def _older(history: History) -> str:
@@ -387,7 +386,7 @@ def _name_in_full(series: Series, history: History) -> str:
 
 
 def _counted(series: Series) -> str:
-    return "days" if series.is_daily else "runs"
+    return "days" if series.is_daily else "jobs" if are_jobs(series.run_ids) else "runs"
 
 
 def _time(series: Series, time: datetime) -> str:
@@ -400,8 +399,8 @@ def _untested(history: History, title: str) -> str:
     series = history.series
     medians = [one.levels[0].median for one in series]
     runs = [one.levels[0].values for one in series]
-    takes = _needs(history, min(series, key=lambda one: one.is_daily))
-    unit = takes.split(" ")[1].removesuffix("s")
+    units = _counted(min(series, key=lambda one: one.is_daily))
+    unit = units.removesuffix("s")
     write = in_unit(series[0].unit)
     # Those of other work or in another unit have no range.
     is_one = len({(one.workload, one.unit) for one in series}) == 1
@@ -431,11 +430,11 @@ def _untested(history: History, title: str) -> str:
         follows.append(f"The next command{there} makes {counted(missing, 'more run')}{of}{on}.")
     if history.lacks_runs:
         follows.append("New runs make another experiment; the next command counts the runs of all experiments.")
-    takes += " of one setting on one node" + (f" to test {history.every}" if series[1:] else "")
+    alike = "setting on one node" + (f" to test {history.every}" if series[1:] else "")
     if history.request.jobs:
-        takes = f"{history.least} {unit}s of one user and name with as many CPUs, GPUs and nodes"
-    are = "is" if max(runs) == 1 else "are"
-    nothing = f"Nothing shows yet whether {title} changed over time: it takes {takes}, and there {are} {each}."
+        alike = "user and name with as many CPUs, GPUs and nodes"
+    takes, are = f"it takes {history.least} {units} of one {alike}", "is" if max(runs) == 1 else "are"
+    nothing = f"Nothing shows yet whether {title} changed over time: {takes}, and there {are} {each}."
     return " ".join(filter(None, [nothing, among, *follows]))
 
 
@@ -508,9 +507,9 @@ def _next(history: History) -> str | None:
         return _repeat(history)[0]
     named = {"--metric": request.metric, "--stat": request.stat.value if request.stat else None}
     if history.lacks_runs:
-        fallen_back = {} if history.metric.name == DEFAULT_PRIMARIES[0] else {"--metric": history.metric.name}
         workloads = {series.workload for series in history.series}
-        asked = {"--where": request.where, **named, **fallen_back}
+        metric = None if history.metric.name == DEFAULT_PRIMARIES[0] else history.metric.name
+        asked = {"--where": request.where, **named, "--metric": metric}
         return write_command("history", asked, *(workloads if len(workloads) == 1 else ()))
     if not history.changes:
         return write_command("show", {}, history.series[0].workload)
