@@ -504,9 +504,8 @@ def _weigh(overall: Overall, verdicts: Collection[Verdict], runs: str) -> tuple[
     shift, mean = overall.common, overall.mean
     if shift:
         p_value = f"{shift.p_value:.2g}" if shift.p_value >= 1e-4 else f"{shift.p_value:.0e}".replace("e-0", "e-")
-        tested = f"p = {p_value}, {runs}"
-        is_one = not (shift.is_shown and overall.is_far_apart)
-        return shift.is_shown, f"ratio {ratio(shift.estimate)}, {interval(shift)}, {tested}" if is_one else tested
+        in_common = "" if overall.is_far_apart else f"ratio {ratio(shift.estimate)}, {interval(shift)}, "
+        return shift.is_shown, f"{in_common}p = {p_value}, {runs}"
     evidence = f"geometric mean of the ratios {ratio(mean.ratio)}"
     if mean.low is None or mean.high is None:
         return Verdict.DIFFERS in verdicts, evidence

@@ -2,7 +2,7 @@
 
 import json
 from itertools import product
-from math import exp, log, sqrt
+from math import exp, log, prod
 
 import pytest
 
@@ -129,6 +129,10 @@ def test_several_workloads_have_a_geometric_mean_with_an_interval_that_holds(
             {"mnist": (2.5, 0.001, 7), "gcn": (0.98, 0.02, 4)},
             "compared with alder is 2.5 × as high (better) for mnist; undecided for gcn",
         ),
+        (
+            {"mnist": (1.08, 0.001, 5), **dict.fromkeys(("gcn", "cifar10", "gpt"), (0.95, 0.03, 7))},
+            "7.9 % higher (better) for mnist; undecided for gcn, cifar10, gpt (together p = ",
+        ),
     ],
 )
 def test_workloads_that_are_far_apart_are_given_one_by_one(
@@ -144,9 +148,9 @@ def test_workloads_that_are_far_apart_are_given_one_by_one(
     comparison = compared(store)
     assert said in answer(comparison)
     # No workload has a ratio that all have in common.
-    (row,) = [line for line in text(comparison).splitlines() if "geometric mean of 2" in line]
+    (row,) = [line for line in text(comparison).splitlines() if f"geometric mean of {len(made)}" in line]
     mean = float(row.split("|")[3].split(" ")[0])
-    assert mean == pytest.approx(sqrt(made["mnist"][0] * made["gcn"][0]), rel=0.01)
+    assert mean == pytest.approx(prod(factor for factor, *_ in made.values()) ** (1 / len(made)), rel=0.01)
 
 
 def test_of_one_run_a_side_workloads_show_nothing_together_either(store: SyntheticStore) -> None:
