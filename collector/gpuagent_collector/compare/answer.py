@@ -17,7 +17,7 @@ from gpuagent_collector.compare.comparison import (
 )
 from gpuagent_collector.compare.figures import Overall, Test, is_work_unlike
 from gpuagent_collector.compare.needed import Needed
-from gpuagent_collector.compare.parts import say_short
+from gpuagent_collector.compare.parts import say_too_short
 from gpuagent_collector.compare.tables import is_far_from_medians
 from gpuagent_collector.compare.values import describe_sides
 from gpuagent_collector.metrics import Better, Metric
@@ -66,7 +66,7 @@ def answer(comparison: Comparison, *, most: int = 3, place: str = "in the table"
         first, second = second, first
     said = [*first[0], *_on_new_line(first[1])]
     said += _on_new_line(second[0]) if first[1] else second[0]
-    if not comparison.reasons and (short := say_short(comparison)):
+    if not comparison.reasons and (short := say_too_short(comparison)):
         said.append(f"\nWhere the difference comes from is unknown: {short}.")
     return join_sentences(_named_once([*said, *_on_new_line(second[1])], layout))
 

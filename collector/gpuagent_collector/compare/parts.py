@@ -131,14 +131,14 @@ def say_undivided(comparison: Comparison) -> str:
     if not pairs:
         return ""
     shown = sum(test.judgement.shift.is_shown for test in comparison.figures.tests)
-    why = say_short(comparison) or (
+    why = say_too_short(comparison) or (
         "that takes steps that are timed, and in most runs samples of their GPU or CPU, or waits for data "
         "(`gpuagent run --observe`)"
     )
     return f"not divided: {len(pairs)} of {counted(shown, 'difference')}, because {why}"
 
 
-def say_short(comparison: Comparison) -> str:
+def say_too_short(comparison: Comparison) -> str:
     """Return that measured phases are too short for samples, where all differences without parts lack them; else ''."""
     facet, facts = comparison.layout.facet, comparison.facts
     lacking = [[cell for cell in pair if lacks_samples(cell, facts)] for pair in _find_undivided(comparison)]

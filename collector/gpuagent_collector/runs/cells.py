@@ -272,9 +272,9 @@ def choose_sides(runs: Sequence[Run], facet: Facet, asked: Sequence[str], baseli
 
 
 def _name_by_values(runs_of: Mapping[str, Sequence[Run]], facet: Facet) -> tuple[str, dict[str, str]]:
-    """Return the options in which the commands of sides differ, and each side's values; '' and nothing if not each has.
+    """Return the options in which the commands of sides differ, and each side's values.
 
-    So it is for a single option too, which names its sides itself.
+    '' and nothing: some side lacks a value of one, or they differ in a single option, which names its sides itself.
     """
     commands = [[run.command for run in of_side] for of_side in runs_of.values()]
     found = differing_arguments(commands) if facet.name == "command" else []

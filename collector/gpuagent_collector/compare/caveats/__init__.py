@@ -199,7 +199,7 @@ _IN_SHORT = {
 
 
 def compare_disturbances(before: Sequence[Run], after: Sequence[Run], facts: Facts) -> Iterator[str]:
-    """Yield what disturbed a share of the runs after a change that differs by half or more, with numbers of runs."""
+    """Yield what disturbed shares of the runs before and after a change that differ by half or more."""
     both = [
         Counter(caveat.code for run in runs for caveat in find_disturbances({"": [run]}, facts))
         for runs in (before, after)
