@@ -339,7 +339,7 @@ def _changes(history: History) -> str:
         return _untested(history, title)
     seen = "One history was tested" if tested == 1 else f"{tested} histories were tested"
     few = next((series for series in history.series if not series.is_tested), None)
-    seen += f"; to test {history.every} takes {_needs(history, few)} of each." if few else "."
+    seen += f"; it takes {_needs(history, few)} of each to test {history.every}." if few else "."
     if not changes:
         return f"No change of {title} was found. {seen}"
     series, before, after = changes[0]

@@ -208,7 +208,7 @@ def test_a_history_that_is_not_tested_has_the_runs_that_it_needs(tmp_path: Path)
     table = rendered.parts[0]
     assert isinstance(table, Table)
     assert [row[-1] for row in table.grid().rows] == ["none shown", *["needs 12 runs"] * 7]
-    assert rendered.text.endswith("One history was tested; to test all 8 takes 12 runs of each.")
+    assert rendered.text.endswith("One history was tested; it takes 12 runs of each to test all 8.")
     enough = histories_of_settings(tmp_path / "enough.duckdb", {name: max(12, number) for name, number in runs.items()})
     assert all(one.is_tested for one in enough.series)
 
