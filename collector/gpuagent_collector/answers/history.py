@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import partial
 from itertools import chain, pairwise
+from operator import attrgetter
 from statistics import median
 from typing import Any
 
@@ -170,10 +171,7 @@ class History:
     @property
     def first_work(self) -> tuple[Series, ...]:
         """The series of the workload, node, platform and unit of the one that new runs continue."""
-
-        def work(one: Series) -> tuple[object, ...]:
-            return one.workload, one.node, one.like.platform, one.unit
-
+        work = attrgetter("workload", "node", "like.platform", "unit")
         return tuple(one for one in self.series if work(one) == work(self.continued))
 
     @property
