@@ -193,8 +193,8 @@ def add_place(place: Sequence[str], answer: "Answer", opened: "Reader | None" = 
             words, store = "gpuagent (?:bench|experiment run)", next(map(opened.files.get, named), None)
         if store:
             further = re.sub(words, lambda found: f"{found[0]} --store {shlex.quote(str(store))}", further)
-    text, short = (said and read_from(said, place) for said in (answer.text, answer.short))
-    return replace(answer, text=text, short=short, next=further, caveats=caveats)
+    short = answer.short and read_from(answer.short, place)
+    return replace(answer, text=read_from(answer.text, place), short=short, next=further, caveats=caveats)
 
 
 def parse(words: Sequence[str]) -> tuple[AnswerCommand, dict[str, Any]]:

@@ -149,7 +149,8 @@ def _above(limit: Limit, sign: str, percent: float | None, threshold_percent: fl
 def find_traced(metrics: Mapping[str, Metrics]) -> str | None:
     """Return the last of runs, by their identities, whose kernels or operators are known; None: there is none."""
     known = ("kernel_seconds_per_step", "operator_cpu_seconds_per_step")
-    return next((run for run in reversed(metrics) if not metrics[run].keys().isdisjoint(known)), None)
+    found = [run for run, of_run in metrics.items() if not of_run.keys().isdisjoint(known)]
+    return found[-1] if found else None
 
 
 def _idle_percent(metrics: Metrics) -> float | None:

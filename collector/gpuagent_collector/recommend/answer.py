@@ -400,8 +400,8 @@ def why(reasons: Sequence[Reasons], facet: Facet) -> list[str]:
         said.append(f"The GPU is busy ({first_few(busy)}), though computing and memory are below {least} %.")
     if waiting or busy:
         # Two runs are compared.
-        has_more = f"`{write_command('profile', {}, *traced[:2])}` has" if traced else "A profiler's trace would have"
-        said.append(f"{has_more} its kernels and operators{'' if traced else ' (docs/your-program.md)'}.")
+        shows = f"`{write_command('profile', {}, *traced[:2])}` shows" if traced else "A profiler's trace would show"
+        said.append(f"{shows} kernels and operators{'' if traced else ' (docs/your-program.md)'}.")
     if silent:
         where = f" {facet.preposition} {join_words(silent, 'or')}" if said else ""
         said.append(f"The bottleneck could not be determined{where}.")
