@@ -103,7 +103,7 @@ def whole_run(evidence: Evidence) -> Iterator[Caveat]:
     if where:
         yield Caveat(
             code="whole_run",
-            text=f"no measured phase was reported in {where}: samples are of whole runs, start-up included",
+            text=f"no measured phase was reported in {where}: samples cover the start-up too",
             remedy="report the phase `measure` (docs/your-program.md), or run with `gpuagent run --observe`",
         )
 
