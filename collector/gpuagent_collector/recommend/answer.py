@@ -26,16 +26,15 @@ from gpuagent_collector.compare.tables import OF_RATIOS, is_far_from_medians, ve
 from gpuagent_collector.compare.values import ALONE
 from gpuagent_collector.errors import OneSideError
 from gpuagent_collector.metrics import Better
-from gpuagent_collector.metrics.bounds import CPU_PERCENT, TIME_PERCENT, UNIT_PERCENT, Bound, Limit
 from gpuagent_collector.present.answer import Answer, Caveat, Legend, Part, Section, add_sentence, join_sentences
 from gpuagent_collector.present.human import in_unit, notation, per, ratio, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
 from gpuagent_collector.present.terminal import table_width
-from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.recommend.bottlenecks import Reasons, bounds_legend, bounds_table, find_reasons, why
 from gpuagent_collector.recommend.ranking import Criterion, Ranking, Standing, shown_better
-from gpuagent_collector.recommend.study import Reasons, Recommendation, Request, find_reasons, recommend
+from gpuagent_collector.recommend.study import Recommendation, Request, recommend
 from gpuagent_collector.runs.arguments import find_argument
 from gpuagent_collector.runs.cells import Layout, describe, first_few, tell_apart
 from gpuagent_collector.runs.facets import Facet, find_facet
@@ -45,19 +44,12 @@ from gpuagent_collector.statistics.shift import Scale
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.text import counted
 
+# Marks the sides in the Pareto set.
+_MARK = "●"
+
 # The tables have the others.
 _SPOKEN_RANKINGS = 3
 _SPOKEN_SIDES = 3
-
-# Limit → its name.
-LIMITS = {
-    Limit.LAUNCH: "launches",
-    Limit.DATA: "data",
-    Limit.HOST: "the host's CPU",
-    Limit.COMPUTE: "computing",
-    Limit.MEMORY: "device memory",
-    Limit.COMMUNICATION: "communication",
-}
 
 
 class _Verbs(NamedTuple):
@@ -371,47 +363,6 @@ def _listed(behind: Sequence[Standing], verbs: _Verbs, layout: Layout) -> str:
     return ", ".join([*listed, *([f"{rest} more after them"] if rest else [])])
 
 
-def why(reasons: Sequence[Reasons], facet: Facet) -> list[str]:
-    """Return the bottleneck on each side, of the GPU at least whether it works or waits, and where neither is known."""
-    shown, silent, waiting, busy, traced = [], [], [], [], []
-    for one in reasons:
-        where = facet.where(one.side)
-        bounds = [
-            f"{LIMITS[each.limit]}{'' if each.percent is None else f' ({significant(each.percent)} %)'}"
-            for each in one.shown
-        ]
-        if bounds:
-            shown.append(f"{join_words(bounds)} {where}")
-            continue
-        if one.idle_percent is not None and one.idle_percent >= TIME_PERCENT:
-            waiting.append(f"{significant(one.idle_percent)} % {where}".rstrip())
-        elif one.busy_percent is not None and one.are_units_known:
-            busy.append(f"{significant(one.busy_percent)} % {where}".rstrip())
-        else:
-            silent.append(facet.name_side(one.side))
-            continue
-        traced += [one.traced] if one.traced else []
-    said = [f"The bottleneck is {join_words(shown)}."] if shown else []
-    if waiting:
-        # Samples do not show for what: the program may copy, save or compute on the CPU.
-        said.append(f"Apart from known waits for data the GPU waits for its host ({first_few(waiting)}).")
-    if busy:
-        least = significant(UNIT_PERCENT, 2)
-        said.append(f"The GPU is busy ({first_few(busy)}), though computing and memory are below {least} %.")
-    if waiting or busy:
-        # Two runs are compared.
-        shows = f"`{write_command('profile', {}, *traced[:2])}` shows" if traced else "A profiler's trace would show"
-        said.append(f"{shows} kernels and operators{'' if traced else ' (docs/your-program.md)'}.")
-    if silent:
-        where = f" {facet.preposition} {join_words(silent, 'or')}" if said else ""
-        said.append(f"The bottleneck could not be determined{where}.")
-    return said
-
-
-# Marks the sides in the Pareto set, and the bounds that are shown.
-_MARK = "●"
-
-
 def answer_recommend(ask: Ask, **asked: Any) -> Answer:
     """Answer the command; `asked` are the fields of a request. One side alone is described by its values."""
     if asked["workload"] is None:
@@ -691,32 +642,3 @@ def _legend(ranking: Ranking, recommendation: Recommendation) -> Legend:
     elif prices:
         sentences.append(f"Prices: {prices.described}.")
     return Legend(line, " ".join(sentences))
-
-
-def bounds_table(reasons: Sequence[Reasons]) -> Table:
-    """Return a row for each limit with its figure on each side."""
-
-    def share(bound: Bound) -> str | None:
-        if bound.percent is None:
-            return None if bound.idle_percent is None else f"idle {significant(bound.idle_percent)} %"
-        return f"{f'{_MARK} ' if bound.is_shown else ''}{significant(bound.percent)} %"
-
-    columns = [
-        Column(None, "bound by", lambda row: LIMITS[row[0].limit], left=True),
-        Column(None, "shown from", lambda row: f"{significant(row[0].threshold_percent, 2)} %"),
-    ]
-    columns += [Column(None, one.side, str(at), show=share) for at, one in enumerate(reasons)]
-    return Table(columns, [list(row) for row in zip(*(one.bounds for one in reasons), strict=True)])
-
-
-def bounds_legend() -> str:
-    """Return the meaning of the figures, and the thresholds from which they show a bound."""
-    third, cpu, unit = (significant(each, 2) for each in (TIME_PERCENT, CPU_PERCENT, UNIT_PERCENT))
-    return (
-        f"{_MARK}: shown; {ABSENT}: not measured. Of a step's time ({third} %): launches, in which the GPU had no work "
-        "and the host did not wait for data; data, in which it waited and the GPU had no work; communication that "
-        "nothing hides. Idle: the GPU's time without work by samples, less known waits for data, for want of a trace. "
-        f"Of a unit ({unit} %): computing, the busiest pipes or FLOPs of the peak; device memory, its "
-        f"bandwidth in use. The host's CPU ({cpu} %): the run's own use, of what it may use; if it uses a GPU, only "
-        f"if that has no work for {third} %."
-    )

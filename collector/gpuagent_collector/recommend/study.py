@@ -1,114 +1,31 @@
 """A recommendation: from the request to rankings, the reasons for them and warnings."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gpuagent_collector.answers.roofline_points import Trial, find_ceilings, load_trials, make_points
 from gpuagent_collector.compare.because import Because, find_because, find_product
 from gpuagent_collector.compare.choosing import compare_what_differs
 from gpuagent_collector.compare.comparison import Comparison, compare, find_best
 from gpuagent_collector.compare.comparison import Request as CompareRequest
 from gpuagent_collector.compare.figures import Test
 from gpuagent_collector.errors import OneSideError
-from gpuagent_collector.metrics.bounds import Bound, Limit, Surroundings, find_bounds, find_traced
 from gpuagent_collector.metrics.result import SERVING
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.prices.price import Prices
 from gpuagent_collector.prices.runs import why_unpriced
 from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.recommend.bottlenecks import Reasons, find_reasons
 from gpuagent_collector.recommend.ranking import Ranking, place_by_options, rank
-from gpuagent_collector.runs.cells import OTHER_VALUES, Block, Layout, first_few, tell_apart
-from gpuagent_collector.runs.data import Facts, load_facts, load_runs
+from gpuagent_collector.runs.cells import OTHER_VALUES, Layout, first_few, tell_apart
+from gpuagent_collector.runs.data import Facts
 from gpuagent_collector.runs.facets import Facet
-from gpuagent_collector.runs.find import ROOFS, Choice
+from gpuagent_collector.runs.find import Choice
 from gpuagent_collector.runs.words import write_command
 from gpuagent_collector.statistics.verdicts import Verdict
 from gpuagent_common.errors import GpuAgentError
 
 # Of the metric that `compare` tests: the criteria name theirs.
 _OF_METRICS = frozenset({"untested", "no_throughput"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reasons:
-    """The known figures of each limit on one side of a block.
-
-    Attributes:
-        traced: its last run that has kernels or operators; None: there is none.
-    """
-
-    side: str
-    bounds: tuple[Bound, ...]
-    traced: str | None = None
-
-    @property
-    def idle_percent(self) -> float | None:
-        """The share of time in which the GPU had no work, less known waits for data; None: unknown, or no GPU."""
-        launch = self._find(Limit.LAUNCH)
-        return launch.idle_percent if launch.percent is None else launch.percent
-
-    @property
-    def busy_percent(self) -> float | None:
-        """The share of time in which the GPU had work; None: unknown, or no GPU."""
-        waits = self._find(Limit.DATA).percent or 0.0
-        return None if self.idle_percent is None else 100 - self.idle_percent - waits
-
-    @property
-    def are_units_known(self) -> bool:
-        """Return whether the use of the device's arithmetic and of its memory is known."""
-        return all(self._find(unit).percent is not None for unit in (Limit.COMPUTE, Limit.MEMORY))
-
-    def _find(self, limit: Limit) -> Bound:
-        return next(bound for bound in self.bounds if bound.limit is limit)
-
-    @property
-    def shown(self) -> tuple[Bound, ...]:
-        """The bounds that are shown."""
-        return tuple(bound for bound in self.bounds if bound.is_shown)
-
-
-def find_reasons(ask: Ask, facet: Facet, blocks: Sequence[Block], facts: Facts) -> list[tuple[Reasons, ...]]:
-    """Return the bounds of each side that has runs, block by block."""
-    measured = [run for run in load_runs(ask, facet, workload=ROOFS, experiment=None) if run.status == "succeeded"]
-    ceilings = load_trials(ask, measured, load_facts(ask, [run.run_id for run in measured])) if measured else []
-    # Without measured roofs no run has a share of them.
-    runs = [run for block in blocks for run in block.runs] if ceilings else []
-    trials = {trial.run.run_id: trial for trial in load_trials(ask, runs, facts)}
-    found = []
-    for block in blocks:
-        reasons = []
-        for cell in (cell for cell in block.cells if cell.runs):
-            of_cell = [trials[run.run_id] for run in cell.runs if run.run_id in trials]
-            compute, memory = _roof_percents(of_cell, ceilings)
-            # The cores that a run may use on all its nodes; unknown where they are not the same for all runs.
-            cores: set[float | None] = set()
-            for run in cell.runs:
-                sessions = facts.sessions.get(run.run_id, [])
-                by_node = {each["node_id"]: each["cpu_limit_cores"] or each["cpu_threads"] for each in sessions}
-                cores.add(sum(by_node.values()) if by_node and None not in by_node.values() else None)
-            surroundings = Surroundings(
-                cpu_limit_cores=cores.pop() if len(cores) == 1 else None,
-                compute_roof_percent=compute,
-                memory_roof_percent=memory,
-            )
-            bounds = find_bounds(facts.medians(cell.runs), surroundings)
-            traced = find_traced({run.run_id: facts.metrics.get(run.run_id, {}) for run in cell.runs})
-            reasons.append(Reasons(side=cell.side, bounds=bounds, traced=traced))
-        found.append(tuple(reasons))
-    return found
-
-
-def _roof_percents(trials: Sequence[Trial], ceilings: Iterable[Trial]) -> tuple[float | None, float | None]:
-    """Return FLOPs and memory traffic of a step by its time, in percent of the measured peaks; None: unknown."""
-    points = make_points(trials)
-    found = find_ceilings(trials, ceilings)
-    if len(points) != 1 or not found:
-        return None, None
-    (point,), peak, bandwidth = points, found.roofs.peak(points[0].mix), found.roofs.bytes_per_second
-    return (
-        None if peak is None else 100 * point.flops_per_second / peak,
-        100 * point.traffic_bytes / point.seconds / bandwidth if point.traffic_bytes and bandwidth else None,
-    )
 
 
 def find_caveats(tests: Comparison, layout: Layout, rankings: Sequence[Ranking]) -> tuple[Caveat, ...]:

@@ -29,7 +29,7 @@ from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.prices.price import currencies_of
 from gpuagent_collector.prices.runs import why_unpriced
-from gpuagent_collector.recommend.answer import bounds_legend, bounds_table, why
+from gpuagent_collector.recommend.bottlenecks import bounds_legend, bounds_table, why
 from gpuagent_collector.report.figures.base import draw_panel
 from gpuagent_collector.report.figures.distributions import runs_figure, steps_figure
 from gpuagent_collector.report.figures.frontier import frontier_panels

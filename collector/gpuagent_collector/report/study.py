@@ -13,7 +13,7 @@ from gpuagent_collector.compare.choosing import compare_what_differs
 from gpuagent_collector.compare.comparison import Comparison, Request, cost_row
 from gpuagent_collector.compare.matrix import USUAL_METRICS, Matrix, tabulate
 from gpuagent_collector.query.ask import Ask, Recorder
-from gpuagent_collector.recommend.study import Reasons, find_reasons
+from gpuagent_collector.recommend.bottlenecks import Reasons, find_reasons
 from gpuagent_collector.runs.cells import Block
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.find import median_run

@@ -3,8 +3,7 @@
 import pytest
 
 from gpuagent_collector.metrics.bounds import Limit, Surroundings, find_bounds, find_traced
-from gpuagent_collector.recommend.answer import why
-from gpuagent_collector.recommend.study import Reasons
+from gpuagent_collector.recommend.bottlenecks import Reasons, why
 from gpuagent_collector.runs.facets import find_facet
 
 NOWHERE = Surroundings()

@@ -1,0 +1,186 @@
+"""What bounds a workload on each side: the figures of each limit, and in words."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gpuagent_collector.answers.roofline_points import Trial, find_ceilings, load_trials, make_points
+from gpuagent_collector.metrics.bounds import (
+    CPU_PERCENT,
+    TIME_PERCENT,
+    UNIT_PERCENT,
+    Bound,
+    Limit,
+    Surroundings,
+    find_bounds,
+    find_traced,
+)
+from gpuagent_collector.present.human import significant
+from gpuagent_collector.present.table import Column, Table
+from gpuagent_collector.present.values import ABSENT
+from gpuagent_collector.query.ask import Ask
+from gpuagent_collector.runs.cells import Block, first_few
+from gpuagent_collector.runs.data import Facts, load_facts, load_runs
+from gpuagent_collector.runs.facets import Facet
+from gpuagent_collector.runs.find import ROOFS
+from gpuagent_collector.runs.words import join_words, write_command
+
+# Marks the bounds that are shown.
+MARK = "●"
+
+# Limit → its name.
+LIMITS = {
+    Limit.LAUNCH: "launches",
+    Limit.DATA: "data",
+    Limit.HOST: "the host's CPU",
+    Limit.COMPUTE: "computing",
+    Limit.MEMORY: "device memory",
+    Limit.COMMUNICATION: "communication",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reasons:
+    """The known figures of each limit on one side of a block.
+
+    Attributes:
+        traced: its last run that has kernels or operators; None: there is none.
+    """
+
+    side: str
+    bounds: tuple[Bound, ...]
+    traced: str | None = None
+
+    @property
+    def idle_percent(self) -> float | None:
+        """The share of time in which the GPU had no work, less known waits for data; None: unknown, or no GPU."""
+        launch = self._find(Limit.LAUNCH)
+        return launch.idle_percent if launch.percent is None else launch.percent
+
+    @property
+    def busy_percent(self) -> float | None:
+        """The share of time in which the GPU had work; None: unknown, or no GPU."""
+        waits = self._find(Limit.DATA).percent or 0.0
+        return None if self.idle_percent is None else 100 - self.idle_percent - waits
+
+    @property
+    def are_units_known(self) -> bool:
+        """Return whether the use of the device's arithmetic and of its memory is known."""
+        return all(self._find(unit).percent is not None for unit in (Limit.COMPUTE, Limit.MEMORY))
+
+    def _find(self, limit: Limit) -> Bound:
+        return next(bound for bound in self.bounds if bound.limit is limit)
+
+    @property
+    def shown(self) -> tuple[Bound, ...]:
+        """The bounds that are shown."""
+        return tuple(bound for bound in self.bounds if bound.is_shown)
+
+
+def find_reasons(ask: Ask, facet: Facet, blocks: Sequence[Block], facts: Facts) -> list[tuple[Reasons, ...]]:
+    """Return the bounds of each side that has runs, block by block."""
+    measured = [run for run in load_runs(ask, facet, workload=ROOFS, experiment=None) if run.status == "succeeded"]
+    ceilings = load_trials(ask, measured, load_facts(ask, [run.run_id for run in measured])) if measured else []
+    # Without measured roofs no run has a share of them.
+    runs = [run for block in blocks for run in block.runs] if ceilings else []
+    trials = {trial.run.run_id: trial for trial in load_trials(ask, runs, facts)}
+    found = []
+    for block in blocks:
+        reasons = []
+        for cell in (cell for cell in block.cells if cell.runs):
+            of_cell = [trials[run.run_id] for run in cell.runs if run.run_id in trials]
+            compute, memory = _roof_percents(of_cell, ceilings)
+            # The cores that a run may use on all its nodes; unknown where they are not the same for all runs.
+            cores: set[float | None] = set()
+            for run in cell.runs:
+                sessions = facts.sessions.get(run.run_id, [])
+                by_node = {each["node_id"]: each["cpu_limit_cores"] or each["cpu_threads"] for each in sessions}
+                cores.add(sum(by_node.values()) if by_node and None not in by_node.values() else None)
+            surroundings = Surroundings(
+                cpu_limit_cores=cores.pop() if len(cores) == 1 else None,
+                compute_roof_percent=compute,
+                memory_roof_percent=memory,
+            )
+            bounds = find_bounds(facts.medians(cell.runs), surroundings)
+            traced = find_traced({run.run_id: facts.metrics.get(run.run_id, {}) for run in cell.runs})
+            reasons.append(Reasons(side=cell.side, bounds=bounds, traced=traced))
+        found.append(tuple(reasons))
+    return found
+
+
+def _roof_percents(trials: Sequence[Trial], ceilings: Iterable[Trial]) -> tuple[float | None, float | None]:
+    """Return FLOPs and memory traffic of a step by its time, in percent of the measured peaks; None: unknown."""
+    points = make_points(trials)
+    found = find_ceilings(trials, ceilings)
+    if len(points) != 1 or not found:
+        return None, None
+    (point,), peak, bandwidth = points, found.roofs.peak(points[0].mix), found.roofs.bytes_per_second
+    return (
+        None if peak is None else 100 * point.flops_per_second / peak,
+        100 * point.traffic_bytes / point.seconds / bandwidth if point.traffic_bytes and bandwidth else None,
+    )
+
+
+def why(reasons: Sequence[Reasons], facet: Facet) -> list[str]:
+    """Return the bottleneck on each side, of the GPU at least whether it works or waits, and where neither is known."""
+    shown, silent, waiting, busy, traced = [], [], [], [], []
+    for one in reasons:
+        where = facet.where(one.side)
+        bounds = [
+            f"{LIMITS[each.limit]}{'' if each.percent is None else f' ({significant(each.percent)} %)'}"
+            for each in one.shown
+        ]
+        if bounds:
+            shown.append(f"{join_words(bounds)} {where}")
+            continue
+        if one.idle_percent is not None and one.idle_percent >= TIME_PERCENT:
+            waiting.append(f"{significant(one.idle_percent)} % {where}".rstrip())
+        elif one.busy_percent is not None and one.are_units_known:
+            busy.append(f"{significant(one.busy_percent)} % {where}".rstrip())
+        else:
+            silent.append(facet.name_side(one.side))
+            continue
+        traced += [one.traced] if one.traced else []
+    said = [f"The bottleneck is {join_words(shown)}."] if shown else []
+    if waiting:
+        # Samples do not show for what: the program may copy, save or compute on the CPU.
+        said.append(f"Apart from known waits for data the GPU waits for its host ({first_few(waiting)}).")
+    if busy:
+        least = significant(UNIT_PERCENT, 2)
+        said.append(f"The GPU is busy ({first_few(busy)}), though computing and memory are below {least} %.")
+    if waiting or busy:
+        # Two runs are compared.
+        shows = f"`{write_command('profile', {}, *traced[:2])}` shows" if traced else "A profiler's trace would show"
+        said.append(f"{shows} kernels and operators{'' if traced else ' (docs/your-program.md)'}.")
+    if silent:
+        where = f" {facet.preposition} {join_words(silent, 'or')}" if said else ""
+        said.append(f"The bottleneck could not be determined{where}.")
+    return said
+
+
+def bounds_table(reasons: Sequence[Reasons]) -> Table:
+    """Return a row for each limit with its figure on each side."""
+
+    def share(bound: Bound) -> str | None:
+        if bound.percent is None:
+            return None if bound.idle_percent is None else f"idle {significant(bound.idle_percent)} %"
+        return f"{f'{MARK} ' if bound.is_shown else ''}{significant(bound.percent)} %"
+
+    columns = [
+        Column(None, "bound by", lambda row: LIMITS[row[0].limit], left=True),
+        Column(None, "shown from", lambda row: f"{significant(row[0].threshold_percent, 2)} %"),
+    ]
+    columns += [Column(None, one.side, str(at), show=share) for at, one in enumerate(reasons)]
+    return Table(columns, [list(row) for row in zip(*(one.bounds for one in reasons), strict=True)])
+
+
+def bounds_legend() -> str:
+    """Return the meaning of the figures, and the thresholds from which they show a bound."""
+    third, cpu, unit = (significant(each, 2) for each in (TIME_PERCENT, CPU_PERCENT, UNIT_PERCENT))
+    return (
+        f"{MARK}: shown; {ABSENT}: not measured. Of a step's time ({third} %): launches, in which the GPU had no work "
+        "and the host did not wait for data; data, in which it waited and the GPU had no work; communication that "
+        "nothing hides. Idle: the GPU's time without work by samples, less known waits for data, for want of a trace. "
+        f"Of a unit ({unit} %): computing, the busiest pipes or FLOPs of the peak; device memory, its "
+        f"bandwidth in use. The host's CPU ({cpu} %): the run's own use, of what it may use; if it uses a GPU, only "
+        f"if that has no work for {third} %."
+    )
