@@ -9,6 +9,7 @@ from math import isfinite, log10
 from statistics import median
 
 from gpuagent_collector.choices import PartKind
+from gpuagent_collector.metrics.bounds import LEAST_SAMPLED_SECONDS
 from gpuagent_collector.query.ask import Ask
 from gpuagent_collector.runs.arguments import identify_command, parse_arguments
 from gpuagent_collector.runs.data import Facts, Record, Run
@@ -46,8 +47,6 @@ class Trial:
 
 # Where known, in a run's figures, as its maker states it.
 _BANDWIDTH = "datasheet_dram_bytes_per_second"
-# The memory is sampled once a second, so the samples of a shorter measured phase depend on chance.
-LEAST_SECONDS = 10
 
 
 def load_trials(ask: Ask, runs: Iterable[Run], facts: Facts) -> list[Trial]:
@@ -68,7 +67,7 @@ def load_trials(ask: Ask, runs: Iterable[Run], facts: Facts) -> list[Trial]:
                 metrics=facts.metrics.get(run_id, {}),
                 texts=texts,
                 is_short=run_id in facts.short
-                or facts.metrics.get(run_id, {}).get("measure_seconds", LEAST_SECONDS) < LEAST_SECONDS,
+                or facts.metrics.get(run_id, {}).get("measure_seconds", LEAST_SAMPLED_SECONDS) < LEAST_SAMPLED_SECONDS,
             )
         )
     # Workloads report the bandwidth of a device, and programs of the user's own do not.

@@ -35,7 +35,7 @@ from gpuagent_collector.json_cells import read_object, read_words
 from gpuagent_collector.launching.runs import find_parts, read_stored_output
 from gpuagent_collector.metrics.result import SERVING
 from gpuagent_collector.present.answer import Answer, Section, Verbatim
-from gpuagent_collector.present.human import duration, notation
+from gpuagent_collector.present.human import duration, notation, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.query.ask import Ask, Recorder, literal
 from gpuagent_collector.query.named_runs import NamedRun, find_run, find_run_ids
@@ -63,12 +63,14 @@ class Details:
         outputs: the stored end of each stream, by node; without streams that are empty.
         results: what the first rank reported of the whole run or a phase, in its order.
         reporting: number of ranks that reported results.
+        logged: the numbers that the first rank logged by step: the last one of each, and how many there are.
     """
 
     row: Mapping[str, Any]
     outputs: Mapping[str, Mapping[str, str]]
     results: Sequence[Mapping[str, Any]]
     reporting: int
+    logged: Sequence[Mapping[str, Any]]
 
     @property
     def has_failed(self) -> bool:
@@ -90,6 +92,7 @@ def load_details(ask: Ask, layout: Layout) -> Details | None:
         outputs={node: streams for node, streams in outputs.items() if streams},
         results=ask(_RESULTS, [run_id, run_id]),
         reporting=ask(_REPORTING, [run_id])[0]["ranks"],
+        logged=ask(_LOGGED, [run_id, run_id]),
     )
 
 
@@ -148,6 +151,20 @@ def results_section(details: Details) -> Section | None:
     return Section(heading, [Table(columns, rows)]) if rows else None
 
 
+def logged_section(details: Details) -> Section | None:
+    """Return the numbers that the program logged by step, whose curves `collector plot` draws; None: nothing."""
+    columns = (
+        Column(None, "logged by step", "name", left=True),
+        Column(None, "values", "number"),
+        Column(None, "last", "value", show=significant),
+        Column(None, "at step", "step"),
+    )
+    if not details.logged:
+        return None
+    curve = "`collector plot NAME --kind steps` draws the curves of a name."
+    return Section("Numbers that the program logged", [Table(columns, details.logged), curve])
+
+
 def output_section(details: Details, lines: int) -> Section | None:
     """Return the last lines of each stored stream; None: none is stored."""
     return _write_output(details.outputs, lines)
@@ -179,7 +196,14 @@ def record(details: Details) -> dict[str, Any]:
     row = details.row
     objects = {name: read_object(row[name], name) if row[name] else None for name in ("parameters", "labels")}
     words = {"command": list(read_words(row["command"])) if row["command"] else None}
-    return {**row, **objects, **words, "output": details.outputs, "results": list(details.results)}
+    return {
+        **row,
+        **objects,
+        **words,
+        "output": details.outputs,
+        "results": list(details.results),
+        "logged": list(details.logged),
+    }
 
 
 def _text(value: object) -> str | None:
@@ -208,6 +232,17 @@ _RESULTS = """
 SELECT name, arg_max(value, time) AS value, arg_max(value_text, time) AS text, any_value(unit) AS unit FROM results
 WHERE run_id = ? AND rank IS NOT DISTINCT FROM (SELECT min(rank) FROM results WHERE run_id = ?)
 GROUP BY name ORDER BY min(time), name"""
+
+# A loss that is NaN is logged too.
+_LOGGED = """
+WITH of_run AS (
+    SELECT name, rank, TRY_CAST(detail->>'step' AS BIGINT) AS step, TRY_CAST(detail->>'value' AS DOUBLE) AS value
+    FROM run_events WHERE event = 'metric' AND name IS NOT NULL AND run_id = ?
+)
+SELECT name, count(*) AS number, arg_max(value, step) AS value, max(step) AS step FROM of_run
+WHERE step IS NOT NULL AND value IS NOT NULL AND rank IS NOT DISTINCT FROM
+    (SELECT min(rank) FROM run_events WHERE event = 'metric' AND run_id = ?)
+GROUP BY name ORDER BY name"""
 
 _REPORTING = "SELECT count(DISTINCT rank) AS ranks FROM results WHERE run_id = ?"
 
@@ -567,3 +602,5 @@ def _details(showing: Showing) -> Iterator[Section]:
         yield from of_kernels.sections
     if showing.details and (results := results_section(showing.details)):
         yield results
+    if showing.details and (logged := logged_section(showing.details)):
+        yield logged

@@ -151,7 +151,7 @@ _FIRST = sorted(
     {
         *(*DEFAULT_PRIMARIES, *OF_DISTURBANCES, *OF_SPLITS, "client_limited", "gpu_clock_unexplained_percent"),
         *("gpu_idle_percent", "measure_seconds", "steady_throughput", "steps_before_steady", "timed_throughput"),
-        *("accuracy", "loss"),
+        *("accuracy", "dram_active_percent", "loss"),
     }
 )
 

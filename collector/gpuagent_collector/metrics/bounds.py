@@ -19,6 +19,9 @@ TIME_PERCENT = 100 / 3
 UNIT_PERCENT = 60.0
 CPU_PERCENT = 90.0
 
+# The parts of a GPU are sampled once a second, so the samples of a shorter measured phase depend on chance.
+LEAST_SAMPLED_SECONDS = 10
+
 
 class Limit(Enum):
     """A possible bound of a workload."""

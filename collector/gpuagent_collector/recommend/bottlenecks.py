@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from gpuagent_collector.answers.roofline_points import Trial, find_ceilings, load_trials, make_points
 from gpuagent_collector.metrics.bounds import (
     CPU_PERCENT,
+    LEAST_SAMPLED_SECONDS,
     TIME_PERCENT,
     UNIT_PERCENT,
     Bound,
@@ -26,6 +27,9 @@ from gpuagent_collector.runs.words import join_words, write_command
 
 # Marks the bounds that are shown.
 MARK = "●"
+
+# Sampled once a second, by GPM or DCGM.
+_SAMPLED = frozenset({"tensor_active_percent", "fp32_active_percent", "dram_active_percent"})
 
 # Limit → its name.
 LIMITS = {
@@ -100,7 +104,10 @@ def find_reasons(ask: Ask, facet: Facet, blocks: Sequence[Block], facts: Facts) 
                 compute_roof_percent=compute,
                 memory_roof_percent=memory,
             )
-            bounds = find_bounds(facts.medians(cell.runs), surroundings)
+            metrics = facts.medians(cell.runs)
+            if metrics.get("measure_seconds", LEAST_SAMPLED_SECONDS) < LEAST_SAMPLED_SECONDS:
+                metrics = {name: value for name, value in metrics.items() if name not in _SAMPLED}
+            bounds = find_bounds(metrics, surroundings)
             traced = find_traced({run.run_id: facts.metrics.get(run.run_id, {}) for run in cell.runs})
             reasons.append(Reasons(side=cell.side, bounds=bounds, traced=traced))
         found.append(tuple(reasons))

@@ -182,9 +182,10 @@ _SET_BY: Mapping[str, Sequence[str]] = {
 }
 
 
-def set_by(facet: Facet) -> frozenset[str]:
-    """Return the titles of the properties that follow from what is compared."""
-    names = {name.replace("-", "_") for name in (*facet.names, *facet.parameters, *facet.arguments)}
+def set_by(facet: Facet, differing: Iterable[str] = ()) -> frozenset[str]:
+    """Return the titles of the properties that follow from what is compared; `differing`: arguments of commands."""
+    given = (*facet.names, *facet.parameters, *facet.arguments, *(name.lstrip("-") for name in differing))
+    names = {name.replace("-", "_") for name in given}
     return frozenset(title for name in names for title in (_title(name), *_SET_BY.get(name, ())))
 
 

@@ -121,6 +121,16 @@ def test_several_runs_of_each_of_a_few_nodes_are_warned_of(
     assert (found["few_nodes"].split(":")[0] if expected else found.get("few_nodes")) == expected
 
 
+@pytest.mark.parametrize("seconds", [3, 12])
+def test_parts_of_a_gpu_that_were_sampled_for_a_short_phase_are_warned_of(store: SyntheticStore, seconds: int) -> None:
+    alternate(store, first_node={"gpus": ["NVIDIA H200"]}, second_node={"gpus": ["NVIDIA H200"]})
+    for row in store.rows["gpu_samples"]:
+        row["dram_active_percent"] = 20.0
+    for row in store.rows["run_events"]:
+        row["time"] += timedelta(seconds=(12 - seconds) * (row["name"] == "measure"))
+    assert ("measure_short" in warnings(store)) is (seconds < 10)
+
+
 def test_throttled_idle_shared_and_short_runs_are_warned_of(store: SyntheticStore) -> None:
     alder, _ = alternate(store, first_node={"gpus": ["NVIDIA L4"]})
     for tick in range(60):

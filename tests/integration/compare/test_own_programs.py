@@ -313,6 +313,17 @@ def test_losses_that_are_far_apart_are_named_beside_the_speed(
     assert (placed.caveats[0].code == "losses_differ") is (later > 3.1)
 
 
+def test_a_property_that_an_argument_of_the_commands_sets_is_no_other_difference(store: SyntheticStore) -> None:
+    first, second = (
+        own("train", "--precision", precision, throughput=10.0, texts={"precision": precision, "seed": seed})
+        for precision, seed in (("fp32", "1"), ("bf16", "2"))
+    )
+    alternate(store, first=first, second=second)
+    said = texts(compared(store, by="command"))
+    assert "Precision" not in said
+    assert "Seed" in said
+
+
 def test_runs_of_a_faster_command_are_no_outliers(store: SyntheticStore) -> None:
     node = store.node("alder-node", "alder")
     for repeat, (size, rate) in product(range(3), {"16": 100.0, "32": 101.0, "48": 102.0, "64": 400.0}.items()):

@@ -36,12 +36,12 @@ def test_a_failed_run_is_counted_once(call: Collector) -> None:
 
 def test_a_result_that_is_no_number_is_shown_as_reported() -> None:
     results = [{"name": f"loss_{value}", "value": value, "text": None, "unit": None} for value in (nan, inf, -inf, 2.0)]
-    section = results_section(Details(row={}, outputs={}, results=results, reporting=1))
+    section = results_section(Details(row={}, outputs={}, results=results, reporting=1, logged=()))
     assert section is not None
     (grid,) = section.parts
     assert isinstance(grid, Table)
     assert [value for _, value in grid.rows] == ["nan", "inf", "-inf", "2"]
-    of_two = results_section(Details(row={}, outputs={}, results=results, reporting=2))
+    of_two = results_section(Details(row={}, outputs={}, results=results, reporting=2, logged=()))
     assert of_two is not None
     assert of_two.heading == "Results that the first of 2 ranks reported"
 
@@ -56,6 +56,24 @@ def test_json_has_everything_that_is_shown_and_the_sql(call: Collector, filled: 
     assert {"GPU utilisation", "Node CPU"} <= {curve["title"] for curve in course["curves"]}
     assert answer["profile"]["tables"]
     assert len(answer["sql"]) == len(statements_shown(err, filled(FILLS["show"])))
+
+
+def test_numbers_that_a_program_logged_by_step_are_shown_with_their_last_values(
+    call: Collector, tmp_path: Path
+) -> None:
+    path = tmp_path / "logged.duckdb"
+    with made_up(path) as store:
+        at = {**store.next_run(store.node("spruce", "lab")), "rank": 0, "event": "metric"}
+        for step, loss in enumerate((2.0, 1.5, 0.5)):
+            for name, value in (("loss", loss), ("lr", 0.1)):
+                detail = json.dumps({"step": step, "value": value})
+                store.rows["run_events"].append({**at, "name": name, "detail": detail})
+    _, out, _ = call("show", at["run_id"], "--json", store=path)
+    assert json.loads(out)["run"]["logged"] == [
+        {"name": "loss", "number": 3, "value": 0.5, "step": 2},
+        {"name": "lr", "number": 3, "value": 0.1, "step": 2},
+    ]
+    assert "Numbers that the program logged" in call("show", at["run_id"], "--all", store=path)[1]
 
 
 def test_of_two_beginnings_of_runs_the_command_that_compares_them_has_whole_names(

@@ -146,12 +146,7 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Caveat]], ...] = (
         lambda facts: f"of the lines with metrics only one in {max(facts.thinned.values()):.0f} is stored in {{where}}",
         "last values are exact, curves have fewer points: print fewer lines, or report metrics as events",
     ),
-    Where(
-        "measure_short",
-        "short",
-        "the measured phase was too short for sensors that average over a second in {where}",
-        "measure for at least 10 s before reading utilisation and power",
-    ),
+    hardware.measure_short,
     runs.warming_up,
     runs.whole_run,
     runs.of_jobs,

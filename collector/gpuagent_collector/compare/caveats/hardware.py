@@ -1,16 +1,20 @@
 """Warnings about the hardware and software of the sides, slowed and failing GPUs, and other users of them."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, compress
 from math import isnan
 from statistics import median
 
-from gpuagent_collector.compare.figures import Evidence, Observed
+import numpy as np
+
+from gpuagent_collector.compare.figures import Evidence, Flags, Observed
+from gpuagent_collector.metrics.bounds import LEAST_SAMPLED_SECONDS
 from gpuagent_collector.present.answer import Caveat
 from gpuagent_collector.present.human import notation, significant
+from gpuagent_collector.runs.arguments import differing_arguments
 from gpuagent_collector.runs.cells import Layout
-from gpuagent_collector.runs.data import Facts, distinct
+from gpuagent_collector.runs.data import Facts, Run, distinct
 from gpuagent_collector.runs.facets import OF_RANKS
 from gpuagent_collector.runs.listing import FOREIGN_SHARE
 from gpuagent_collector.runs.settings import settings_of
@@ -113,7 +117,11 @@ def find_separation(layout: Layout, facts: Facts, asked: Mapping[str, str | None
 
 def different_specs(evidence: Evidence) -> Iterator[Caveat]:
     """Warn where hardware or software differs, with the command that plans to separate what can be set of it."""
-    expected = set_by(evidence.layout.facet).union(_OTHER_SPECS)
+    layout, differing = evidence.layout, []
+    if layout.facet.name == "command":
+        commands = [[run.command for run in layout.runs_of(side)] for side in layout.sides]
+        differing = [name for name, _ in differing_arguments(commands)]
+    expected = set_by(layout.facet, differing).union(_OTHER_SPECS)
     titles = [row.title for row in evidence.specs if row.differs and row.title not in expected]
     if not titles:
         return
@@ -155,6 +163,23 @@ def unused_gpu(evidence: Evidence) -> Iterator[Caveat]:
             code="unused_gpu",
             text=f"the node has GPUs but none is known to be used in {where}",
             remedy="check that the workload's framework sees the GPU: `gpuagent info`",
+        )
+
+
+def measure_short(evidence: Evidence) -> Iterator[Caveat]:
+    """Warn where the use of a GPU's parts was sampled too few times."""
+    facts = evidence.facts
+
+    def is_short(runs: Sequence[Run]) -> Flags:
+        seconds, sampled = (facts.column(runs, name) for name in ("measure_seconds", "dram_active_percent"))
+        reported = np.array([run.run_id in facts.short for run in runs], dtype=bool)
+        return reported | (~np.isnan(sampled) & (seconds < LEAST_SAMPLED_SECONDS))
+
+    if where := evidence.sides_where(is_short):
+        yield Caveat(
+            code="measure_short",
+            text=f"the measured phase was too short for sensors that average over a second in {where}",
+            remedy=f"measure for at least {LEAST_SAMPLED_SECONDS} s before reading utilisation and power",
         )
 
 
