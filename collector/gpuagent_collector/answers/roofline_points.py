@@ -468,7 +468,8 @@ def _step(trial: Trial) -> dict[str, float]:
     }
     figures = {**trial.figures, **{way.value: value for way, value in ways.items() if value}}
     # Without GPUs of its own, those of its node are sampled.
-    sampled = trial.metrics.get("gpu_utilization_percent") if trial.device_ids else None
+    is_sampled = trial.device_ids and not trial.is_short
+    sampled = trial.metrics.get("gpu_utilization_percent") if is_sampled else None
     busy = trial.metrics.get("gpu_busy_percent", sampled)
     return figures if busy is None else {**figures, "gpu_busy_percent": busy}
 

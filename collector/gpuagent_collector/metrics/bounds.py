@@ -19,7 +19,8 @@ TIME_PERCENT = 100 / 3
 UNIT_PERCENT = 60.0
 CPU_PERCENT = 90.0
 
-# The parts of a GPU are sampled once a second, so the samples of a shorter measured phase depend on chance.
+# The use of a GPU and its parts is sampled once a second, or averaged over about as long: in a shorter measured phase
+# it depends on chance, and on the time before.
 LEAST_SAMPLED_SECONDS = 10
 
 

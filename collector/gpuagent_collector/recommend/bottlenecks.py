@@ -28,8 +28,8 @@ from gpuagent_collector.runs.words import join_words, write_command
 # Marks the bounds that are shown.
 MARK = "●"
 
-# Sampled once a second, by GPM or DCGM.
-_SAMPLED = frozenset({"tensor_active_percent", "fp32_active_percent", "dram_active_percent"})
+# Sampled once a second by GPM or DCGM, or by NVML, which averages over about as long.
+_SAMPLED = frozenset({"tensor_active_percent", "fp32_active_percent", "dram_active_percent", "gpu_utilization_percent"})
 
 # Limit → its name.
 LIMITS = {
@@ -159,7 +159,8 @@ def why(reasons: Sequence[Reasons], facet: Facet) -> list[str]:
         shows = f"`{write_command('profile', {}, *traced[:2])}` shows" if traced else "A profiler's trace would show"
         said.append(f"{shows} kernels and operators{'' if traced else ' (docs/your-program.md)'}.")
     if silent:
-        where = f" {facet.preposition} {join_words(silent, 'or')}" if said else ""
+        names = join_words(silent, "or") if len(silent) == 1 else f"{len(silent)} other {facet.plural}"
+        where = f" {facet.preposition} {names}" if said else ""
         said.append(f"The bottleneck could not be determined{where}.")
     return said
 

@@ -63,7 +63,9 @@ def test_sampled_bytes_are_the_share_of_the_stated_bandwidth_in_a_step(store: Sy
 
 def test_a_program_that_reports_no_bandwidth_has_that_of_its_device(store: SyntheticStore, measured: Node) -> None:
     add_trial(store, measured, fp32(2e12), dram_active_percent=25.0, datasheet={})
-    assert only_point(study(store)).traffic_bytes == pytest.approx(5e11)
+    point = only_point(study(store))
+    assert point.traffic_bytes == pytest.approx(5e11)
+    assert point.busy_percent is not None
 
 
 def test_samples_of_a_short_phase_are_no_bytes_and_more_steps_are_the_remedy(
@@ -75,7 +77,7 @@ def test_samples_of_a_short_phase_are_no_bytes_and_more_steps_are_the_remedy(
         row["time"] += timedelta(seconds=9 * (row["name"] == "measure"))
     found = study(store)
     point = only_point(found)
-    assert point.traffic_by is None
+    assert (point.traffic_by, point.busy_percent) == (None, None)
     assert point.measured.mfu_percent == pytest.approx(70)
     assert codes(found) == ["measure_short"]
     assert "sampled bytes are not used" in find_caveats(found)[0].text
