@@ -29,6 +29,7 @@ TaskPlugin=task/none
 SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2
+FirstJobId={first_job}
 JobAcctGatherType=jobacct_gather/linux
 PartitionName=all Nodes=ALL Default=YES State=UP
 """
@@ -92,7 +93,10 @@ def _configure(folder: Path, nodes: Sequence[str], settings: Sequence[str]) -> P
     (folder / "key").write_bytes(secrets.token_bytes(128))
     (folder / "key").chmod(0o600)
     ports = _free_ports(1 + len(nodes))
-    text = _CONFIGURATION.format(folder=folder, node=nodes[0], user=os.environ.get("USER") or "root", port=ports.pop())
+    names = {"folder": folder, "node": nodes[0], "user": os.environ.get("USER") or "root"}
+    # An agent sees the jobs of all clusters of the tests on its node, so each has numbers of its own.
+    port = ports.pop()
+    text = _CONFIGURATION.format(**names, port=port, first_job=1000 * port)
     for node, port in zip(nodes, ports, strict=True):
         has = f"CPUs={os.cpu_count()} RealMemory={MEMORY_MB} State=UNKNOWN"
         text += f"NodeName={node} NodeAddr=127.0.0.1 Port={port} {has}\n"

@@ -1,4 +1,4 @@
-"""What bounds a workload on each side: the figures of each limit, and in words."""
+"""Bounds of a workload on each side: the figures of each limit, and in words."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
