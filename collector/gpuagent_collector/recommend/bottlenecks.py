@@ -15,7 +15,7 @@ from gpuagent_collector.metrics.bounds import (
     find_bounds,
     find_traced,
 )
-from gpuagent_collector.present.human import significant
+from gpuagent_collector.present.human import duration, significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
@@ -48,11 +48,13 @@ class Reasons:
 
     Attributes:
         traced: its last run that has kernels or operators; None: there is none.
+        short_seconds: its measured phase, where samples of its GPU are left out because this is too short; else None.
     """
 
     side: str
     bounds: tuple[Bound, ...]
     traced: str | None = None
+    short_seconds: float | None = None
 
     @property
     def idle_percent(self) -> float | None:
@@ -104,12 +106,14 @@ def find_reasons(ask: Ask, facet: Facet, blocks: Sequence[Block], facts: Facts) 
                 compute_roof_percent=compute,
                 memory_roof_percent=memory,
             )
-            metrics = facts.medians(cell.runs)
-            if metrics.get("measure_seconds", LEAST_SAMPLED_SECONDS) < LEAST_SAMPLED_SECONDS:
+            metrics, short_seconds = facts.medians(cell.runs), None
+            seconds = metrics.get("measure_seconds", LEAST_SAMPLED_SECONDS)
+            if seconds < LEAST_SAMPLED_SECONDS and not _SAMPLED.isdisjoint(metrics):
                 metrics = {name: value for name, value in metrics.items() if name not in _SAMPLED}
+                short_seconds = seconds
             bounds = find_bounds(metrics, surroundings)
             traced = find_traced({run.run_id: facts.metrics.get(run.run_id, {}) for run in cell.runs})
-            reasons.append(Reasons(side=cell.side, bounds=bounds, traced=traced))
+            reasons.append(Reasons(side=cell.side, bounds=bounds, traced=traced, short_seconds=short_seconds))
         found.append(tuple(reasons))
     return found
 
@@ -144,7 +148,7 @@ def why(reasons: Sequence[Reasons], facet: Facet) -> list[str]:
         elif one.busy_percent is not None and one.are_units_known:
             busy.append(f"{significant(one.busy_percent)} % {where}".rstrip())
         else:
-            silent.append(facet.name_side(one.side))
+            silent.append(one)
             continue
         traced += [one.traced] if one.traced else []
     said = [f"The bottleneck is {join_words(shown)}."] if shown else []
@@ -159,10 +163,20 @@ def why(reasons: Sequence[Reasons], facet: Facet) -> list[str]:
         shows = f"`{write_command('profile', {}, *traced[:2])}` shows" if traced else "A profiler's trace would show"
         said.append(f"{shows} kernels and operators{'' if traced else ' (docs/your-program.md)'}.")
     if silent:
-        names = join_words(silent, "or") if len(silent) == 1 else f"{len(silent)} other {facet.plural}"
+        names = facet.name_side(silent[0].side) if len(silent) == 1 else f"{len(silent)} other {facet.plural}"
         where = f" {facet.preposition} {names}" if said else ""
-        said.append(f"The bottleneck could not be determined{where}.")
+        it = "The bottleneck" if waiting or busy or not shown else "It"
+        said.append(f"{it} could not be determined{where}{_say_brevity(silent)}.")
     return said
+
+
+def _say_brevity(silent: Sequence[Reasons]) -> str:
+    """Return how short the measured phases are without a bottleneck, where samples of their GPU are left out; or ''."""
+    seconds = [one.short_seconds for one in silent if one.short_seconds is not None]
+    if not seconds:
+        return ""
+    lasts = " to ".join(dict.fromkeys(map(duration, (min(seconds), max(seconds)))))
+    return f", measured for {lasts}: run more steps, for {LEAST_SAMPLED_SECONDS} s"
 
 
 def bounds_table(reasons: Sequence[Reasons]) -> Table:

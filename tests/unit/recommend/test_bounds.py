@@ -134,5 +134,8 @@ def test_what_the_gpu_does_is_named_where_no_bottleneck_is_shown() -> None:
     assert "(70 % on e)" in busy
     assert "`collector profile run-e`" in profile
     assert "on d" in unknown
+    brief = Reasons(side="f", bounds=find_bounds({}, NOWHERE), short_seconds=2.0)
+    (*_, unknown) = why([*reasons, brief], find_facet("platform"))
+    assert "2 other platforms, measured for 2.0 s" in unknown
     (profile,) = [said for said in why(reasons[:4], find_facet("platform")) if "kernels" in said]
     assert "docs/your-program.md" in profile
