@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, repeat
-from math import ceil
 from string import ascii_letters
 from typing import Any
 
@@ -32,7 +31,7 @@ from gpuagent_collector.answers.roofline_points import (
     settings_of,
 )
 from gpuagent_collector.choices import PartKind
-from gpuagent_collector.metrics.bounds import LEAST_SAMPLED_SECONDS, TIME_PERCENT, UNIT_PERCENT, find_traced
+from gpuagent_collector.metrics.bounds import TIME_PERCENT, UNIT_PERCENT, count_steps, find_traced
 from gpuagent_collector.present.answer import Answer, Caveat, Legend, Part, Section, caveat_sections, in_short
 from gpuagent_collector.present.human import in_unit, significant
 from gpuagent_collector.present.table import MOST_ROWS, Column, Table
@@ -335,15 +334,14 @@ def _of_runs(study: Study) -> Iterator[Caveat]:
     points = [point for roofline in study.rooflines for point in roofline.points]
     short = [trial for point in points for trial in point.trials if trial.is_short]
     if short:
-        # With a margin of a tenth, in steps of the fastest.
+        # In steps of the fastest.
         seconds = min(trial.figures["step_seconds"] for trial in short if "step_seconds" in trial.figures)
-        needed = ceil(1.1 * LEAST_SAMPLED_SECONDS / seconds)
         are_needed = any(point.traffic_by is None and _is_sampled_briefly(point) for point in points)
         unused = ", and the sampled bytes are not used" if are_needed else ""
         yield Caveat(
             code="measure_short",
             text=f"{counted(len(short), 'run')} measured for less than 10 s: times depend on chance{unused}",
-            remedy=f"run more steps, at least {needed:,}",
+            remedy=f"run more steps, at least {count_steps(seconds):,}",
         )
     if study.without_figures:
         yield Caveat(

@@ -11,6 +11,7 @@ Nothing is guessed: a bound needs a figure, and several can be shown at once. Th
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from math import ceil
 
 # Figures of a run, or medians over repeats, by the names of metrics.
 Metrics = Mapping[str, float]
@@ -22,6 +23,11 @@ CPU_PERCENT = 90.0
 # The use of a GPU and its parts is sampled once a second, or averaged over about as long: in a shorter measured phase
 # it depends on chance, and on the time before.
 LEAST_SAMPLED_SECONDS = 10
+
+
+def count_steps(seconds: float) -> int:
+    """Return how many steps of so many seconds are sampled for long enough, with a margin of a tenth."""
+    return ceil(1.1 * LEAST_SAMPLED_SECONDS / seconds)
 
 
 class Limit(Enum):

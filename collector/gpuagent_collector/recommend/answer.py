@@ -88,7 +88,7 @@ def answer(recommendation: Recommendation, *, most: int = _SPOKEN_RANKINGS) -> s
         # One reason is enough for the first screen, and an unknown one is none.
         is_known = any(one.shown or one.idle_percent is not None for one in reasons)
         if most > 1 or (is_known and not because):
-            sentences += why(reasons, layout.facet)
+            sentences += why(reasons, layout, brief=most == 1)
     more = len(recommendation.rankings) - most
     if more > 0 and not by_setting:
         sentences.append(f"{counted(more, 'more setting')} can be seen with --all.")
@@ -386,7 +386,7 @@ def describe_side(ask: Ask, found: comparison.Comparison) -> Answer:
     side = layout.facet.where(layout.sides[0])
     bounds: list[Part] = [bounds_table([one for of_block in reasons for one in of_block]), bounds_legend()]
     said = f"All runs are {side}, so there is nothing to choose between."
-    described, bottleneck = comparing.render(found), why(reasons[0], layout.facet)
+    described, bottleneck = comparing.render(found), why(reasons[0], layout)
     text = " ".join([described.text.removesuffix(ALONE).rstrip(), said, *bottleneck])
     return replace(described, text=text, short=text, sections=[Section("Bottlenecks", bounds, is_detail=True)])
 

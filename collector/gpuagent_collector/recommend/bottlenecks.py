@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from gpuagent_collector.answers.roofline_points import Trial, find_ceilings, load_trials, make_points
 from gpuagent_collector.metrics.bounds import (
@@ -12,15 +13,16 @@ from gpuagent_collector.metrics.bounds import (
     Bound,
     Limit,
     Surroundings,
+    count_steps,
     find_bounds,
     find_traced,
 )
-from gpuagent_collector.present.human import duration, significant
+from gpuagent_collector.present.human import significant
 from gpuagent_collector.present.table import Column, Table
 from gpuagent_collector.present.values import ABSENT
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.cells import Block, first_few
-from gpuagent_collector.runs.data import Facts, load_facts, load_runs
+from gpuagent_collector.runs.cells import Block, Layout, first_few
+from gpuagent_collector.runs.data import Facts, Run, load_facts, load_runs
 from gpuagent_collector.runs.facets import Facet
 from gpuagent_collector.runs.find import ROOFS
 from gpuagent_collector.runs.words import join_words, write_command
@@ -49,12 +51,14 @@ class Reasons:
     Attributes:
         traced: its last run that has kernels or operators; None: there is none.
         short_seconds: its measured phase, where samples of its GPU are left out because this is too short; else None.
+        step_seconds: likewise its step; None: unknown.
     """
 
     side: str
     bounds: tuple[Bound, ...]
     traced: str | None = None
     short_seconds: float | None = None
+    step_seconds: float | None = None
 
     @property
     def idle_percent(self) -> float | None:
@@ -67,6 +71,11 @@ class Reasons:
         """The share of time in which the GPU had work; None: unknown, or no GPU."""
         waits = self._find(Limit.DATA).percent or 0.0
         return None if self.idle_percent is None else 100 - self.idle_percent - waits
+
+    @property
+    def is_data_known(self) -> bool:
+        """Return whether waits for data are known."""
+        return any(bound.limit is Limit.DATA and bound.percent is not None for bound in self.bounds)
 
     @property
     def are_units_known(self) -> bool:
@@ -110,12 +119,39 @@ def find_reasons(ask: Ask, facet: Facet, blocks: Sequence[Block], facts: Facts) 
             seconds = metrics.get("measure_seconds", LEAST_SAMPLED_SECONDS)
             if seconds < LEAST_SAMPLED_SECONDS and not _SAMPLED.isdisjoint(metrics):
                 metrics = {name: value for name, value in metrics.items() if name not in _SAMPLED}
+                metrics |= _load_busy(ask, cell.runs, facts)
                 short_seconds = seconds
             bounds = find_bounds(metrics, surroundings)
             traced = find_traced({run.run_id: facts.metrics.get(run.run_id, {}) for run in cell.runs})
-            reasons.append(Reasons(side=cell.side, bounds=bounds, traced=traced, short_seconds=short_seconds))
+            reasons.append(
+                Reasons(
+                    side=cell.side,
+                    bounds=bounds,
+                    traced=traced,
+                    short_seconds=short_seconds,
+                    step_seconds=metrics.get("step_seconds"),
+                )
+            )
         found.append(tuple(reasons))
     return found
+
+
+_OPERATORS = """
+SELECT run_id, avg(seconds) AS seconds
+FROM (
+    SELECT run_id, rank, sum(gpu_self_seconds / steps) AS seconds FROM op_times
+    WHERE kind = 'operator' AND steps > 0 AND run_id IN (SELECT unnest(CAST(? AS VARCHAR[])))
+    GROUP BY ALL
+)
+WHERE seconds > 0 GROUP BY ALL"""
+
+
+def _load_busy(ask: Ask, runs: Sequence[Run], facts: Facts) -> dict[str, float]:
+    """Return the share of a step in which the GPU had work by the operators that the runs reported, as a metric."""
+    seconds = {row["run_id"]: row["seconds"] for row in ask(_OPERATORS, [[run.run_id for run in runs]])}
+    steps = {run_id: facts.metrics[run_id].get("step_seconds") for run_id in seconds}
+    shares = [min(1.0, seconds[run_id] / step) for run_id, step in steps.items() if step]
+    return {"gpu_utilization_percent": 100 * median(shares)} if shares else {}
 
 
 def _roof_percents(trials: Sequence[Trial], ceilings: Iterable[Trial]) -> tuple[float | None, float | None]:
@@ -131,11 +167,16 @@ def _roof_percents(trials: Sequence[Trial], ceilings: Iterable[Trial]) -> tuple[
     )
 
 
-def why(reasons: Sequence[Reasons], facet: Facet) -> list[str]:
-    """Return the bottleneck on each side, of the GPU at least whether it works or waits, and where neither is known."""
+def why(reasons: Sequence[Reasons], layout: Layout, *, brief: bool = False) -> list[str]:
+    """Return the bottleneck on each side, of the GPU at least whether it works or waits, and where neither is known.
+
+    Unless it is `brief` it ends with the command that shows more.
+    """
+    # Commands of a sweep are named by their values, as in the table.
+    facet, (options, values_of) = layout.facet, layout.options
     shown, silent, waiting, busy, traced = [], [], [], [], []
     for one in reasons:
-        where = facet.where(one.side)
+        where = f"with {values_of[one.side]}" if options else facet.where(one.side)
         bounds = [
             f"{LIMITS[each.limit]}{'' if each.percent is None else f' ({significant(each.percent)} %)'}"
             for each in one.shown
@@ -154,29 +195,40 @@ def why(reasons: Sequence[Reasons], facet: Facet) -> list[str]:
     said = [f"The bottleneck is {join_words(shown)}."] if shown else []
     if waiting:
         # Samples do not show for what: the program may copy, save or compute on the CPU.
-        said.append(f"Apart from known waits for data the GPU waits for its host ({first_few(waiting)}).")
+        has_waits = any(one.is_data_known for one in reasons)
+        lead = "Apart from known waits for data the GPU" if has_waits else "The GPU"
+        said.append(f"{lead} waits for its host ({first_few(waiting)}).")
     if busy:
         least = significant(UNIT_PERCENT, 2)
         said.append(f"The GPU is busy ({first_few(busy)}), though computing and memory are below {least} %.")
-    if waiting or busy:
+    if (waiting or busy) and not brief:
         # Two runs are compared.
         shows = f"`{write_command('profile', {}, *traced[:2])}` shows" if traced else "A profiler's trace would show"
         said.append(f"{shows} kernels and operators{'' if traced else ' (docs/your-program.md)'}.")
-    if silent:
-        names = facet.name_side(silent[0].side) if len(silent) == 1 else f"{len(silent)} other {facet.plural}"
-        where = f" {facet.preposition} {names}" if said else ""
-        it = "The bottleneck" if waiting or busy or not shown else "It"
-        said.append(f"{it} could not be determined{where}{_say_brevity(silent)}.")
+    short = [one for one in silent if one.short_seconds is not None]
+    others = [one for one in silent if one.short_seconds is None]
+    if others:
+        where = f" {facet.preposition} {_name(others, layout)}" if said else ""
+        said.append(f"The bottleneck could not be determined{where}.")
+    if short:
+        said.append(_say_brevity(short, _name(short, layout)))
     return said
 
 
-def _say_brevity(silent: Sequence[Reasons]) -> str:
-    """Return how short the measured phases are without a bottleneck, where samples of their GPU are left out; or ''."""
-    seconds = [one.short_seconds for one in silent if one.short_seconds is not None]
-    if not seconds:
-        return ""
-    lasts = " to ".join(dict.fromkeys(map(duration, (min(seconds), max(seconds)))))
-    return f", measured for {lasts}: run more steps, for {LEAST_SAMPLED_SECONDS} s"
+def _name(sides: Sequence[Reasons], layout: Layout) -> str:
+    """Return the name of an only side, else the number of them."""
+    if sides[1:]:
+        return f"{len(sides)} {layout.facet.plural}"
+    return layout.options[1].get(sides[0].side) or layout.facet.name_side(sides[0].side)
+
+
+def _say_brevity(short: Sequence[Reasons], names: str) -> str:
+    """Return that sides measured for too short a time for samples of their GPU, and what would be enough."""
+    seconds = [one.short_seconds for one in short if one.short_seconds is not None]
+    lasts = " to ".join(dict.fromkeys(significant(end, 2) for end in (min(seconds), max(seconds))))
+    needed = [count_steps(one.step_seconds) for one in short if one.step_seconds]
+    enough = f"at least {max(needed):,} steps" if needed else f"for {LEAST_SAMPLED_SECONDS} s"
+    return f"The bottleneck of {names} is unknown, measured for {lasts} s: run {enough}."
 
 
 def bounds_table(reasons: Sequence[Reasons]) -> Table:

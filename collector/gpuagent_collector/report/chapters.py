@@ -148,7 +148,7 @@ def write_bounds(report: Report) -> Iterator[Markup]:
     for block, reasons in zip(layout.blocks[:MOST_BLOCKS], report.reasons, strict=False):
         figures = table(bounds_table(reasons).grid(), f"What bounds {tell_apart(block, layout.blocks)}")
         shown = figures if any(one.shown for one in reasons) else folded("What was measured", figures)
-        pieces.append([prose(" ".join(why(reasons, layout.facet))), shown])
+        pieces.append([prose(" ".join(why(reasons, layout))), shown])
     yield from _by_block("bounds", pieces, layout)
     yield largest(MOST_BLOCKS, len(layout.blocks))
     yield prose(bounds_legend(), class_="quiet")

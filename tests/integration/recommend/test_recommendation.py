@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from datetime import timedelta
 from itertools import product
 
 import pytest
@@ -241,6 +242,23 @@ def test_unknown_figures_cannot_be_weighed_and_prices_of_one_side_only_are_named
         rendered = render(recommended(store, weights, prices=prices))
         assert ("p.yaml has no entry for the platform birch" in rendered.text) is is_said
         assert ("unpriced" in {caveat.code for caveat in rendered.caveats}) is not is_said
+
+
+@pytest.mark.parametrize("seconds", [3, 12])
+def test_of_a_short_phase_reported_operators_say_how_long_the_gpu_waits(store: SyntheticStore, seconds: int) -> None:
+    alternate(store, first_node={"gpus": ["NVIDIA H200"]})
+    for row in store.rows["gpu_samples"]:
+        row |= {"utilization_percent": 40.0, "dram_active_percent": 20.0}
+    for row in store.rows["run_events"]:
+        row["time"] += timedelta(seconds=(12 - seconds) * (row["name"] == "measure"))
+    # A step takes 64 ms, of which operators keep the GPU for 16.
+    for run in [*store.rows["run_requests"]]:
+        at = {name: run[name] for name in ("session_id", "node_id", "run_id", "time")}
+        of_steps = {"kind": "operator", "name": "mm", "calls": 5, "steps": 5, "gpu_self_seconds": 0.08}
+        store.rows["op_times"].append({**at, "rank": 0, **of_steps})
+    ((first, _),) = recommended(store).reasons
+    assert first.idle_percent == pytest.approx(75 if seconds == 3 else 60, abs=1)
+    assert (first.short_seconds is not None) is (seconds == 3)
 
 
 def test_the_cores_of_a_run_on_two_nodes_are_those_of_both(store: SyntheticStore) -> None:

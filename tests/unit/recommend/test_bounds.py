@@ -4,9 +4,11 @@ import pytest
 
 from gpuagent_collector.metrics.bounds import Limit, Surroundings, find_bounds, find_traced
 from gpuagent_collector.recommend.bottlenecks import Reasons, why
+from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.runs.facets import find_facet
 
 NOWHERE = Surroundings()
+PLATFORMS = Layout(facet=find_facet("platform"), sides=tuple("abcdef"), blocks=(), left_out=())
 
 
 def shown(metrics: dict[str, float], surroundings: Surroundings = NOWHERE) -> set[Limit]:
@@ -128,14 +130,15 @@ def test_what_the_gpu_does_is_named_where_no_bottleneck_is_shown() -> None:
         Reasons(side=side, bounds=find_bounds(metrics, NOWHERE), traced=find_traced({f"run-{side}": metrics}))
         for side, metrics in sides.items()
     ]
-    bottleneck, waiting, busy, profile, unknown = why(reasons, find_facet("platform"))
+    bottleneck, waiting, busy, profile, unknown = why(reasons, PLATFORMS)
     assert "data (75 %) on a and data (65 %) on c" in bottleneck
     assert "(70 % on b)" in waiting
     assert "(70 % on e)" in busy
     assert "`collector profile run-e`" in profile
     assert "on d" in unknown
     brief = Reasons(side="f", bounds=find_bounds({}, NOWHERE), short_seconds=2.0)
-    (*_, unknown) = why([*reasons, brief], find_facet("platform"))
-    assert "2 other platforms, measured for 2.0 s" in unknown
-    (profile,) = [said for said in why(reasons[:4], find_facet("platform")) if "kernels" in said]
+    (*_, unknown, brevity) = why([*reasons, brief], PLATFORMS)
+    assert "of f is unknown, measured for 2 s: run for 10 s" in brevity
+    assert "on d" in unknown
+    (profile,) = [said for said in why(reasons[:4], PLATFORMS) if "kernels" in said]
     assert "docs/your-program.md" in profile
