@@ -8,7 +8,7 @@ from datetime import datetime
 
 from gpuagent_collector.compare.comparison import Comparison, Request, compare
 from gpuagent_collector.query.ask import Ask
-from gpuagent_collector.runs.arguments import NOT_GIVEN, Command
+from gpuagent_collector.runs.arguments import NOT_GIVEN, Command, parse_arguments
 from gpuagent_collector.runs.cells import Layout
 from gpuagent_collector.runs.data import Run
 from gpuagent_collector.runs.facets import JOINT, Facet, can_name, find_facet
@@ -25,16 +25,28 @@ def say_choice(comparison: Comparison, request: Request) -> str:
         return ""
     layout = comparison.layout
     if comparison.request.experiment != request.experiment:
-        return say_experiment(comparison.experiments)
+        return say_experiment(comparison.experiments, [run.command for run in layout.runs])
     return f"All runs are on {layout.runs[0].platform}, so they are compared by {layout.facet.spoken}."
 
 
-def say_experiment(experiments: Sequence[tuple[str, int]]) -> str:
-    """Return which experiment was chosen, and why; --experiment takes another."""
+# Of the options that all commands of an experiment have.
+_MOST_CHARACTERS = 48
+
+
+def say_experiment(experiments: Sequence[tuple[str, int]], commands: Iterable[Command] = ()) -> str:
+    """Return which experiment was chosen, why, and what all its commands have; --experiment takes another."""
     (chosen, most), *others = experiments
     alike = 1 + sum(number == most for _, number in others)
     which = "with the most runs" if alike == 1 else f"the newest of {alike} with {most} runs each"
-    return f"This is {chosen}, {which}."
+    given = [parse_arguments(command) for command in dict.fromkeys(commands)]
+    shared = [
+        f"{name} {value}".rstrip()
+        for name, value in (given[0].items() if given else ())
+        if name.startswith("-") and all(each.get(name) == value for each in given)
+    ]
+    words = " ".join(shared)
+    also = f", all with {words}" if shared and len(words) <= _MOST_CHARACTERS else ""
+    return f"This is {chosen}, {which}{also}."
 
 
 def compare_what_differs(ask: Ask, request: Request) -> Comparison:

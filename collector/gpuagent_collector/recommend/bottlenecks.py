@@ -253,7 +253,8 @@ def bounds_legend() -> str:
     return (
         f"{MARK}: shown; {ABSENT}: not measured. Of a step's time ({third} %): launches, in which the GPU had no work "
         "and the host did not wait for data; data, in which it waited and the GPU had no work; communication that "
-        "nothing hides. Idle: the GPU's time without work by samples, less known waits for data, for want of a trace. "
+        "nothing hides. Idle: the GPU's time without work by samples, less known waits for data, for want of a trace; "
+        f"of phases below {LEAST_SAMPLED_SECONDS} s by the operators that a program reported. "
         f"Of a unit ({unit} %): computing, the busiest pipes or FLOPs of the peak; device memory, its "
         f"bandwidth in use. The host's CPU ({cpu} %): the run's own use, of what it may use; if it uses a GPU, only "
         f"if that has no work for {third} %."

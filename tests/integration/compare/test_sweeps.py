@@ -139,6 +139,16 @@ def test_commands_of_a_sweep_are_named_by_their_values_too(store: SyntheticStore
     assert "--baseline" in (render(found).next or "")
 
 
+def test_what_all_commands_of_a_chosen_experiment_have_is_said(store: SyntheticStore) -> None:
+    node = store.node("alder", "lab")
+    for experiment, steps, repeats in (("long", "800", 4), ("brief", "60", 3)):
+        for repeat, fast in product(range(repeats), ("1", "2")):
+            options = ("--steps", steps, "--fast", fast)
+            run_program(store, node, *options, throughput=100.0 + repeat, repeat=repeat, experiment=experiment)
+    found = compare_what_differs(store.ask, Request(by="command"))
+    assert "all with --steps 800." in say_choice(found, Request(by="command"))
+
+
 def test_options_written_in_two_ways_hide_no_missing_combination(store: SyntheticStore) -> None:
     node = store.node("alder", "lab")
     words = (("--fast", "1", "--level", "x"), ("--fast=1", "--level=x"))
