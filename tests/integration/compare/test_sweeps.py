@@ -146,7 +146,7 @@ def test_what_all_commands_of_a_chosen_experiment_have_is_said(store: SyntheticS
             options = ("--steps", steps, "--fast", fast)
             run_program(store, node, *options, throughput=100.0 + repeat, repeat=repeat, experiment=experiment)
     found = compare_what_differs(store.ask, Request(by="command"))
-    assert "all with --steps 800." in say_choice(found, Request(by="command"))
+    assert say_choice(found, Request(by="command")).endswith(", all with --epochs 1 --steps 800.")
 
 
 def test_options_written_in_two_ways_hide_no_missing_combination(store: SyntheticStore) -> None:
