@@ -37,7 +37,9 @@ def say_experiment(experiments: Sequence[tuple[str, int]], commands: Iterable[Co
     """Return which experiment was chosen, why, and what all its commands have; --experiment takes another."""
     (chosen, most), *others = experiments
     alike = 1 + sum(number == most for _, number in others)
-    which = "with the most runs" if alike == 1 else f"the newest of {alike} with {most} runs each"
+    total = sum(number for _, number in experiments)
+    part = f" ({most:,} of {total:,})" if total > most else ""
+    which = f"with the most runs{part}" if alike == 1 else f"the newest of {alike} with {most} runs each"
     given = [parse_arguments(command) for command in dict.fromkeys(commands)]
     shared = [
         f"{name} {value}".rstrip()
@@ -82,7 +84,9 @@ def compare_what_differs(ask: Ask, request: Request) -> Comparison:
         experiments = rank_experiments(comparison.layout)
     if not facet and not experiments:
         return comparison
-    return _compare_first(ask, replace(request, by=facet or request.by), experiments)
+    chosen = {name for name, _ in experiments}
+    others = [each for each in _by_size(comparison.layout) if chosen and each[0] not in chosen]
+    return _compare_first(ask, replace(request, by=facet or request.by), [*experiments, *others])
 
 
 def _compare_first(ask: Ask, request: Request, experiments: Sequence[tuple[str, int]]) -> Comparison:

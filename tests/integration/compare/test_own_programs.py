@@ -368,7 +368,7 @@ def test_of_several_benches_a_plan_takes_the_one_that_compare_takes(store: Synth
                 node, **own("python", "train.py", "--lr", lr, repeat=repeat, experiment=name, throughput=rate)
             )
     planned = render_plan(plan_repeats(store.ask, Question(workload="nanogpt")))
-    assert "This is large, with the most runs." in planned.text
+    assert "This is large, with the most runs (12 of " in planned.text
     assert "--lr 1" not in str(planned.next)
     assert "lr=1" not in str(planned.next)
 
