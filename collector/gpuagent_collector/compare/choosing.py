@@ -41,13 +41,12 @@ def say_experiment(experiments: Sequence[tuple[str, int]], commands: Iterable[Co
     part = f" ({most:,} of {total:,})" if total > most else ""
     which = f"with the most runs{part}" if alike == 1 else f"the newest of {alike} with {most} runs each"
     given = [parse_arguments(command) for command in dict.fromkeys(commands)]
-    shared = [
-        f"{name} {value}".rstrip()
-        for name, value in (given[0].items() if given else ())
-        if name.startswith("-") and all(each.get(name) == value for each in given)
-    ]
+    shared = []
+    for name, value in given[0].items() if given else ():
+        if name.startswith("-") and all(each.get(name) == value for each in given):
+            shared.append(f"{name} {value}".rstrip())
     words = " ".join(shared)
-    also = f", all with {words}" if shared and len(words) <= _MOST_CHARACTERS else ""
+    also = f", all with {words}" if 0 < len(words) <= _MOST_CHARACTERS else ""
     return f"This is {chosen}, {which}{also}."
 
 

@@ -104,14 +104,8 @@ def find_reasons(ask: Ask, facet: Facet, blocks: Sequence[Block], facts: Facts) 
         for cell in (cell for cell in block.cells if cell.runs):
             of_cell = [trials[run.run_id] for run in cell.runs if run.run_id in trials]
             compute, memory = _roof_percents(of_cell, ceilings)
-            # The cores that a run may use on all its nodes; unknown where they are not the same for all runs.
-            cores: set[float | None] = set()
-            for run in cell.runs:
-                sessions = facts.sessions.get(run.run_id, [])
-                by_node = {each["node_id"]: each["cpu_limit_cores"] or each["cpu_threads"] for each in sessions}
-                cores.add(sum(by_node.values()) if by_node and None not in by_node.values() else None)
             surroundings = Surroundings(
-                cpu_limit_cores=cores.pop() if len(cores) == 1 else None,
+                cpu_limit_cores=_find_cores(cell.runs, facts),
                 compute_roof_percent=compute,
                 memory_roof_percent=memory,
             )
@@ -134,6 +128,16 @@ def find_reasons(ask: Ask, facet: Facet, blocks: Sequence[Block], facts: Facts) 
             )
         found.append(tuple(reasons))
     return found
+
+
+def _find_cores(runs: Sequence[Run], facts: Facts) -> float | None:
+    """Return the cores that a run may use on all its nodes; None: unknown, or not the same for all runs."""
+    cores: set[float | None] = set()
+    for run in runs:
+        sessions = facts.sessions.get(run.run_id, [])
+        by_node = {each["node_id"]: each["cpu_limit_cores"] or each["cpu_threads"] for each in sessions}
+        cores.add(sum(by_node.values()) if by_node and None not in by_node.values() else None)
+    return cores.pop() if len(cores) == 1 else None
 
 
 _OPERATORS = """
