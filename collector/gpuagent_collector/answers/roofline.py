@@ -332,10 +332,10 @@ _CHECKS: tuple[Callable[[Roofline], Iterator[Caveat]], ...] = (
 
 def _of_runs(study: Study) -> Iterator[Caveat]:
     points = [point for roofline in study.rooflines for point in roofline.points]
-    short = [trial for point in points for trial in point.trials if trial.is_short]
+    short = [(trial, point) for point in points for trial in point.trials if trial.is_short]
     if short:
         # In steps of the fastest.
-        seconds = min(trial.figures["step_seconds"] for trial in short if "step_seconds" in trial.figures)
+        seconds = min(trial.figures.get("step_seconds", point.seconds) for trial, point in short)
         are_needed = any(point.traffic_by is None and _is_sampled_briefly(point) for point in points)
         unused = ", and the sampled bytes are not used" if are_needed else ""
         yield Caveat(
