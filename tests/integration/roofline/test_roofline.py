@@ -84,6 +84,13 @@ def test_samples_of_a_short_phase_are_no_bytes_and_more_steps_are_the_remedy(
     assert "arithmetic limits it" in render(found).text
 
 
+def test_a_short_run_without_steps_has_the_remedy_of_its_point(store: SyntheticStore, measured: Node) -> None:
+    add_trial(store, measured, fp32(1e12))
+    add_trial(store, measured, {**fp32(1e12), "measure_short": 1.0}, steps=0, repeat=2)
+    (caveat,) = (one for one in find_caveats(study(store)) if one.code == "measure_short")
+    assert caveat.remedy == "run more steps, at least 11"  # of 1 s, a tenth more than 10 s
+
+
 def test_other_arguments_of_a_program_are_a_point_of_their_own(store: SyntheticStore, measured: Node) -> None:
     for size, flops in (("16", 1e12), ("64", 4e12), ("16", 1e12)):
         command = json.dumps(["python", f"/tmp/{flops}/train.py", "--size", size])
