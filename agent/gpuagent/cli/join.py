@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpuagent.delivery.uplink import Access
 
 _ANSWER_SECONDS = 15.0
-_ATTEMPTS = 3
+_CONNECT = "/gpuagent_proto.v1.TelemetryService/Connect"
 
 
 @click.command(
@@ -97,24 +97,23 @@ async def _greet(access: "Access", node_uuid: str, name: str) -> None:
 
     from gpuagent import __version__
     from gpuagent_proto.v1 import PROTOCOL_VERSION
-    from gpuagent_proto.v1.telemetry_pb2 import AgentMessage, Hello
-    from gpuagent_proto.v1.telemetry_service_pb2_grpc import TelemetryServiceStub
+    from gpuagent_proto.v1.telemetry_pb2 import AgentMessage, CollectorMessage, Hello
 
     hello = Hello(protocol_version=PROTOCOL_VERSION, agent_version=__version__, node_uuid=node_uuid, hostname=name)
     async with access.channel([("grpc.enable_http_proxy", 0)]) as channel:
-        for attempt in range(_ATTEMPTS):
-            try:
-                call = TelemetryServiceStub(channel).Connect(metadata=access.metadata(), timeout=_ANSWER_SECONDS)
-                await call.write(AgentMessage(hello=hello))
-                await call.read()
-                call.cancel()
-                return
-            except grpc.aio.AioRpcError as error:
-                # gRPC loses a refusal that arrives during the hello, and then reports only this code.
-                if error.code() == grpc.StatusCode.INTERNAL and attempt + 1 < _ATTEMPTS:
-                    continue
-                reason = access.explain(error) or "the collector ended the connection; try again"
-                if error.code() == grpc.StatusCode.UNAUTHENTICATED:
-                    reason = f"the collector at {access.address} does not accept this token"
-                    reason += ": expired, revoked, or another collector's"
-                raise GpuAgentError(reason) from error
+        # A single request: of a stream of them, gRPC loses the reason of a refusal that arrives during the first.
+        connect = channel.unary_stream(
+            _CONNECT,
+            request_serializer=AgentMessage.SerializeToString,
+            response_deserializer=CollectorMessage.FromString,
+        )
+        call = connect(AgentMessage(hello=hello), metadata=access.metadata(), timeout=_ANSWER_SECONDS)
+        try:
+            await call.read()
+        except grpc.aio.AioRpcError as error:
+            reason = access.explain(error) or "the collector ended the connection; try again"
+            if error.code() == grpc.StatusCode.UNAUTHENTICATED:
+                reason = f"the collector at {access.address} does not accept this token"
+                reason += ": expired, revoked, or another collector's"
+            raise GpuAgentError(reason) from error
+        call.cancel()
