@@ -6,6 +6,8 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from tests.support.servers import until
+
 COLOURS: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 # WCAG's contrast ratio of each visible text to the nearest background behind it.
@@ -35,6 +37,11 @@ class Browser:
 
     def open(self, address: str | Path) -> None:
         self.driver.get(address.resolve().as_uri() if isinstance(address, Path) else address)
+
+    def wait_for(self, address: str) -> None:
+        """Wait until a page that a click or a key asked for is there, which takes its time on a busy machine."""
+        until(lambda: self.driver.current_url == address, address)
+        until(lambda: self.ask("return document.readyState") == "complete", "all of the page")
 
     def log_in(self, token: str | None) -> None:
         self.driver.execute_cdp_cmd("Network.enable", {})

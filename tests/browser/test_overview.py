@@ -40,10 +40,10 @@ def test_filter_order_and_links_work_by_keyboard_and_mouse(browser: Browser, ove
     pages = ["Overview", "Runs", "Jobs", "Idle GPUs", "Metrics"]
     assert [browser.press_tab() for _ in range(6)] == [*pages, "filter"]
     browser.driver.switch_to.active_element.send_keys("alder\n")
-    assert browser.driver.current_url == f"{overview}?filter=alder"
+    browser.wait_for(f"{overview}?filter=alder")
     assert "Nodes (1)" in browser.text()
     browser.driver.find_element(By.LINK_TEXT, "CPU").click()
-    assert browser.driver.current_url == f"{overview}?filter=alder&sort=CPU"
+    browser.wait_for(f"{overview}?filter=alder&sort=CPU")
     assert browser.complaints() == []
     browser.open(overview)
     seen = [browser.press_tab() for _ in range(9)]
