@@ -35,6 +35,8 @@ from gpuagent_common.text import counted
 # Names of the columns, the first that is there; without regard to case.
 _STEPS = ("_step", "step", "global_step", "trainer/global_step", "iteration", "iter")
 _TIMES = ("_timestamp", "timestamp", "wall_time", "wall time", "time")
+# Those of seconds since a start, where no other time is known.
+_ELAPSED = ("_runtime", "elapsed", "elapsed_s", "elapsed_seconds", "elapsed_time", "relative time (process)")
 _SURE_TIMES = ("_timestamp", "timestamp")
 
 # Names of the column with the run of a row, in tables of several runs.
@@ -155,7 +157,12 @@ def _read_records(path: Path, rows: Iterator[Any], chosen: str | None) -> Iterat
             if len(found) > 1 and chosen is None:
                 raise MisuseError(_several(path, found))
         time = next(
-            (_time(path, name, values.pop(name)) for name in _TIMES if values.get(name) not in (None, "")), None
+            (
+                _time(path, name, values.pop(name))
+                for name in (*_TIMES, *_ELAPSED)
+                if values.get(name) not in (None, "")
+            ),
+            None,
         )
         parsed = ((name, _number(value)) for name, value in values.items() if name not in _INDEXES)
         numbers = {name: number for name, number in parsed if number is not None}
@@ -305,6 +312,7 @@ def import_log(path: Path, run_id: str, store: Store, items_per_step: float | No
     times = [step.unix_seconds for step in steps.values() if step.unix_seconds is not None]
     is_elapsed = bool(times) and max(times) < _FIRST_UNIX_SECONDS
     if is_elapsed:
+        _check_elapsed(steps)
         began = started_at.replace(tzinfo=timezone.utc).timestamp()
         for step in steps.values():
             step.unix_seconds = None if step.unix_seconds is None else began + step.unix_seconds
@@ -327,11 +335,18 @@ def import_log(path: Path, run_id: str, store: Store, items_per_step: float | No
         summarize_runs(writing, [run_id], utc_now())
     names = [row["name"] for row in tables["run_events"] if row["event"] == "metric"]
     metrics = ", ".join(dict.fromkeys(names)) if len(set(names)) < 4 else "metrics"
-    untimed = "" if times else "; the log has no times, so steps have no durations"
+    untimed = "" if times else "; the log has no times (a column such as time or elapsed), so steps have no durations"
     if is_elapsed:
         untimed = "; its times are elapsed seconds, so steps have durations, but no measured phase"
     stored = f"{counted(len(steps), 'step')} and {counted(len(names), 'value')} of {metrics}"
     return f"{stored} stored for run {run_id}{untimed}"
+
+
+def _check_elapsed(steps: Mapping[int, LoggedStep]) -> None:
+    """Refuse times that fall, such as durations of single steps. Raises MisuseError."""
+    ordered = [steps[number].unix_seconds for number in sorted(steps)]
+    if any(later < earlier for earlier, later in pairwise(time for time in ordered if time is not None)):
+        raise MisuseError("times of the log fall from one step to a later one, so they are no elapsed seconds")
 
 
 _RUN = """

@@ -100,6 +100,14 @@ def test_a_column_of_times_in_another_form_is_absent(tmp_path: Path) -> None:
     assert read_log(tmp_path / "a.csv") == {0: LoggedStep(unix_seconds=None, values={"loss": 1.0})}
 
 
+@pytest.mark.parametrize("name", ["_runtime", "elapsed", "elapsed_s", "Elapsed_Seconds", "Relative Time (Process)"])
+def test_a_column_of_elapsed_seconds_is_the_time_where_no_other_is(name: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"{name},step,loss\n1.5,5,1\n")
+    assert read_log(tmp_path / "a.csv") == {5: LoggedStep(unix_seconds=1.5, values={"loss": 1.0})}
+    (tmp_path / "b.csv").write_text(f"{name},step,time\n1.5,5,1768039201\n")
+    assert read_log(tmp_path / "b.csv")[5].unix_seconds == 1768039201
+
+
 @pytest.mark.parametrize("row", ["0,yesterday,1", "0,1768039201500,1", "0,-5,1", "1e300,5,1"])
 def test_times_and_steps_that_cannot_be_meant_are_refused(row: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"step,timestamp,loss\n{row}\n")
