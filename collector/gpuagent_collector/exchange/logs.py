@@ -34,9 +34,10 @@ from gpuagent_common.text import counted
 
 # Names of the columns, the first that is there; without regard to case.
 _STEPS = ("_step", "step", "global_step", "trainer/global_step", "iteration", "iter")
-_TIMES = ("_timestamp", "timestamp", "wall_time", "wall time", "time")
-# Those of seconds since a start, where no other time is known.
-_ELAPSED = ("_runtime", "elapsed", "elapsed_s", "elapsed_seconds", "elapsed_time", "relative time (process)")
+_TIMES = (
+    *("_timestamp", "timestamp", "wall_time", "wall time", "time"),
+    *("_runtime", "elapsed", "elapsed_s", "elapsed_seconds", "elapsed_time", "relative time (process)"),
+)
 _SURE_TIMES = ("_timestamp", "timestamp")
 
 # Names of the column with the run of a row, in tables of several runs.
@@ -157,12 +158,7 @@ def _read_records(path: Path, rows: Iterator[Any], chosen: str | None) -> Iterat
             if len(found) > 1 and chosen is None:
                 raise MisuseError(_several(path, found))
         time = next(
-            (
-                _time(path, name, values.pop(name))
-                for name in (*_TIMES, *_ELAPSED)
-                if values.get(name) not in (None, "")
-            ),
-            None,
+            (_time(path, name, values.pop(name)) for name in _TIMES if values.get(name) not in (None, "")), None
         )
         parsed = ((name, _number(value)) for name, value in values.items() if name not in _INDEXES)
         numbers = {name: number for name, number in parsed if number is not None}
